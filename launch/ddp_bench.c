@@ -11,6 +11,7 @@
 #include "base/system/openmp.h"
 #include "base/system/thread.h"
 #include "launch/bench/bench.h"
+#include "launch/bench/costs.h"
 
 /* Instead of runtime/lockstep.h, since it does not train. */
 #include "collectives/world/world.h"
@@ -100,7 +101,12 @@ int main(int argc, char **argv)
     if (status == DP_OK) {
         dp_openmp_spin_briefly(argv);
         status = dp_bench_parse(argc, argv, rank > 0, &options);
-        status = dp_stdio_finish(compare(argc, argv, &options, status), true);
+        if (status == DP_OK && options.costs != NULL) { /* needs no other rank */
+            status = rank > 0 ? DP_OK : dp_bench_costs(options.costs);
+        } else {
+            status = compare(argc, argv, &options, status);
+        }
+        status = dp_stdio_finish(status, true);
     }
     return dp_status_exit(status);
 }

@@ -1,6 +1,7 @@
 #include "base/files/folder_list.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -46,6 +47,15 @@ static dp_status cut(char *text, const char **name)
     return DP_OK;
 }
 
+/* What is meant cannot be told. */
+static dp_status refuse_name(const char *text)
+{
+    return DP_FAIL(DP_ERR_CONFIG,
+                   "data.dir: %s is read as a list of folders, and one folder has that name: write "
+                   "./%s for it",
+                   text, text);
+}
+
 dp_status dp_folder_list_read(const char *text, struct dp_folder_list *out)
 {
     const size_t count = count_of(text), length = strlen(text);
@@ -60,7 +70,7 @@ dp_status dp_folder_list_read(const char *text, struct dp_folder_list *out)
     memcpy(copy, text, length + 1);
     if (dp_folder_list_is(text)) {
         copy[length - 1] = '\0';
-        status = cut(copy + 1, name);
+        status = access(text, F_OK) == 0 ? refuse_name(text) : cut(copy + 1, name);
     } else {
         name[0] = copy;
     }

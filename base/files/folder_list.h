@@ -1,6 +1,7 @@
 /*
  * folder_list.h - several folders as one text, "[A, B]", as a list is written in model.cfg. A
- * folder in a list has no comma, "[" or "]" in its name, and no space at an end of it.
+ * folder in a list has no comma, "[" or "]" in its name, and no space at an end of it. One folder
+ * that is named as a list is written "./[A]".
  */
 #ifndef DP_BASE_FILES_FOLDER_LIST_H
 #define DP_BASE_FILES_FOLDER_LIST_H
@@ -22,7 +23,8 @@ struct dp_folder_list {
 };
 
 /* The folders of a text: those of the list, or the one. Errors: DP_ERR_NOMEM; DP_ERR_CONFIG: a
- * folder of the list has no name. Nothing is left then. */
+ * folder of the list has no name, or one folder is named as the whole list. Nothing is left then.
+ */
 DP_CHECKED dp_status dp_folder_list_read(const char *text, struct dp_folder_list *out);
 void dp_folder_list_release(struct dp_folder_list *list);
 

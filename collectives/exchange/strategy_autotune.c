@@ -73,6 +73,19 @@ static bool is_listed(const struct dp_group *group, const char *text)
     return dp_plugin_find(&dp_strategies, text, strlen(text)) != NULL;
 }
 
+const char *dp_strategy_autotune_candidate(int i)
+{
+    const struct dp_plugin *plugin = dp_plugin_at(&dp_strategies, i);
+    const int variant = i - dp_strategies.count - dp_strategies.added_count;
+
+    if (plugin != NULL) {
+        return plugin->name;
+    }
+    return variant >= 0 && variant < (int)(sizeof(variants) / sizeof(variants[0]))
+               ? variants[variant].text
+               : NULL;
+}
+
 bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
@@ -104,15 +117,11 @@ static dp_status add_candidate(struct autotune *c, const char *text)
 /* The default choice comes first: others must be faster. */
 static dp_status add_candidates(struct autotune *c)
 {
-    const struct dp_plugin *plugin;
-    const char *reason;
+    const char *text, *reason;
 
     DP_TRY(add_candidate(c, dp_strategy_choose(c->group, &reason)));
-    for (int i = 0; (plugin = dp_plugin_at(&dp_strategies, i)) != NULL; i++) {
-        DP_TRY(add_candidate(c, plugin->name));
-    }
-    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        DP_TRY(add_candidate(c, variants[i].text));
+    for (int i = 0; (text = dp_strategy_autotune_candidate(i)) != NULL; i++) {
+        DP_TRY(add_candidate(c, text));
     }
     return c->count > 0 ? DP_OK
                         : DP_FAIL(DP_ERR_CONFIG, "comm.strategy auto: none that can run here keeps "

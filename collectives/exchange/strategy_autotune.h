@@ -38,6 +38,9 @@ struct dp_strategy_autotune_result {
     char why[DP_STRATEGY_AUTOTUNE_WHY]; /* "measured: direct 3.12 ms a step, ring 13.9, rhd 144" */
 };
 
+/* What may be a candidate in some group: number i, from 0; NULL past the last. */
+const char *dp_strategy_autotune_candidate(int i);
+
 /* Whether `text` is a candidate in this group. Local. */
 bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text);
 

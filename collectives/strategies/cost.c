@@ -2,6 +2,24 @@
 
 #include "collectives/strategies/segmented.h"
 
+struct dp_curve *dp_cost_curve(struct dp_cost *cost, int i, const char **name)
+{
+    static const char *const names[] = {"node", "wire", "add", "whole", "sum", "copy", "peer"};
+    struct dp_curve *const curves[] = {&cost->exchange[DP_LINK_NODE],
+                                       &cost->exchange[DP_LINK_WIRE],
+                                       &cost->add,
+                                       &cost->whole,
+                                       &cost->sum,
+                                       &cost->copy,
+                                       &cost->peer};
+
+    if (i < 0 || (size_t)i >= sizeof(curves) / sizeof(curves[0])) {
+        return NULL;
+    }
+    *name = names[i];
+    return curves[i];
+}
+
 double dp_curve_at(const struct dp_curve *curve, double bytes)
 {
     const int last = curve->count - 1;

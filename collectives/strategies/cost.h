@@ -48,6 +48,10 @@ struct dp_cost {
     double gamma;                                     /* s/byte; fitted through sum */
 };
 
+/* The curves as files have them: curve i, from 0, its name ("node", "wire", "add", "whole", "sum",
+ * "copy", "peer") in *name. NULL past the last. */
+struct dp_curve *dp_cost_curve(struct dp_cost *cost, int i, const char **name);
+
 /* Seconds for `bytes`, by linear interpolation. Below the first point: its time. Above the last
  * point: the first point's time is constant and the rest of the last point's time grows with the
  * bytes. 0 without points. */

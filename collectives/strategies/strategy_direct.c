@@ -54,7 +54,8 @@ static void direct_close(void *state)
 }
 
 /* Both directions: chunks of this node's other ranks, and all that the ranks of the node send over
- * its wire. */
+ * its wire, where each message takes the latency once: Thakur et al. (cost.h), section 4.4, the
+ * pairwise exchange. */
 static double direct_cost(const void *state, const struct dp_cost *cost,
                           const struct dp_group *group, size_t bytes)
 {
@@ -73,6 +74,7 @@ static double direct_cost(const void *state, const struct dp_cost *cost,
     if (far > 0) {
         seconds +=
             2.0 * dp_curve_at(&cost->exchange[DP_LINK_WIRE], far * chunk * group->local_size) +
+            2.0 * ((double)far * group->local_size - 1.0) * cost->alpha[DP_LINK_WIRE] +
             dp_curve_at(&cost->sum, far * chunk);
     }
     return seconds;

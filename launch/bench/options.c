@@ -52,6 +52,8 @@ static const struct flag {
      "with --buckets: final loss and accuracy of N steps, each compressor and off"},
     {"", "--bound", NULL, KIND_SWITCH, DP_FIELD(OPT, bound, bool), 0,
      "adds the bound of each size: least traffic over copy bandwidth, or the wire's"},
+    {"", "--costs", "FILE", KIND_TEXT, DP_FIELD(OPT, costs, const char *), 0,
+     "runs nothing: predicted times for groups and links in a JSON file, as JSON"},
     {"", "--format", "FORMAT", KIND_FORMAT, DP_FIELD(OPT, format, int), 0, "table, csv or json"},
     {"", "--list", NULL, KIND_SWITCH, DP_FIELD(OPT, list, bool), 0,
      "lists strategies, shardings and compressors"},

@@ -21,6 +21,7 @@ struct dp_bench_options {
     int iterations, warmups, checks;      /* checks 0: none */
     const char *strategies, *compressors; /* lists, or "all" */
     const char *buckets;                  /* path of a model.cfg, or NULL */
+    const char *costs;                    /* path for costs.h, or NULL */
     const char *sets[DP_BENCH_SETS];      /* over what the file says */
     int set_count;
     int train_steps;

@@ -10,6 +10,7 @@
     results     figures of a run, of its repeats, of a curve; the knee
     prices      dollars an hour of machine types, and which of them to rent
     progress, table, csv_file, page, chart    what people read
+    project/    --project: predicts a run on other numbers of ranks
     prune       --prune: removes folders of runs and sweeps
     failure     errors: one line and an exit code
 """

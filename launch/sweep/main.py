@@ -8,6 +8,7 @@ from sweep.failure import (CANNOT_WRITE, INTERNAL, NO_INPUT, NOT_AVAILABLE, STOP
                            complain, say)
 from sweep.folder import SCHEMA, Folder, write_json, write_text
 from sweep.local import Local, Stopped, exit_code
+from sweep.project.main import project
 from sweep.running import as_jobs, one_by_one
 from sweep.slurm import Slurm
 
@@ -19,6 +20,7 @@ class Tools:
 
     def __init__(self, bin_folder, launch_folder):
         self.train = self.find("ddp_train", bin_folder)
+        self.bench = os.path.join(bin_folder, "ddp_bench")
         self.mpirun = self.find("mpirun", launch_folder)
         self.netlab = self.find("netlab", launch_folder, bin_folder)
         self.array = os.path.join(launch_folder, "slurm/array.sbatch")
@@ -244,7 +246,8 @@ def main(words, bin_folder, launch_folder, version):
         args = options.parse(words, version)
         if args.prune is not None:
             return prune.prune(args.prune, args.yes)
-        return do_sweep(args, Tools(bin_folder, launch_folder))
+        tools = Tools(bin_folder, launch_folder)
+        return project(args, tools) if args.project is not None else do_sweep(args, tools)
     except Failure as failure:
         complain("error", failure)
         return failure.code

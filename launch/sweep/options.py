@@ -5,6 +5,7 @@ import pathlib
 import re
 
 from sweep.failure import USAGE, Failure
+from sweep.project.links import link
 
 DEFAULT_STEPS = 200
 MOST_RANKS = 1 << 20
@@ -15,6 +16,7 @@ OURS = ("--out", "--steps", "--resume", "--set", "--check", "--dry-run", "--self
 
 USAGE_TEXT = """\
 ddp_sweep model.cfg --ranks 1,2,4 --out DIR [flags] [-- flags of ddp_train]
+       ddp_sweep --project 2-4096 --from RUN [--link 100gbit,5us] [--node-of 8] [--json]
        ddp_sweep --prune FOLDER [--yes]"""
 
 DESCRIPTION = """\
@@ -122,9 +124,9 @@ def add_axes(parser):
         help="values of comm.compressor; default: the model's")
     add("--batch", metavar="A,B", type=counts("--batch", 1 << 24),
         help="global batches of one rank; default: the model's")
-    add("--mode", choices=("strong", "weak", "both"), default="strong",
+    add("--mode", choices=("strong", "weak", "both"),
         help="strong: the global batch is the same for all numbers of ranks; weak: it is --batch "
-        "times the ranks (default: %(default)s)")
+        "times the ranks (default: strong; of --project weak)")
     add("--set", metavar="KEY=A,B", dest="settings", type=setting, action="append", default=[],
         help="a key of model.cfg with one value, or several to be tried (repeatable)")
     add("--repeat", metavar="N", type=count("--repeat", 1000), default=1,
@@ -159,6 +161,19 @@ def add_places(parser):
     add("--dry-run", action="store_true", help="prints the runs and ends")
 
 
+def add_projection(parser):
+    add = parser.add_argument
+    add("--project", metavar="A-B", help="predicts a run on other ranks: A, 2 A, 4 A ... B; or a "
+        "list; runs nothing (docs/projection.md)")
+    add("--from", metavar="RUN", dest="source", type=pathlib.Path,
+        help="with --project: the folder of a run on two ranks or more")
+    add("--link", metavar="RATE,LATENCY", type=link,
+        help="with --project: a network, as 100gbit,5us; default: as the run has measured")
+    add("--node-of", metavar="N", type=count("--node-of", MOST_RANKS),
+        help="with --project: ranks of a host, which share its link; default: as in the run")
+    add("--json", action="store_true", help="with --project: prints JSON")
+
+
 def make_parser(version):
     parser = Parser(prog="ddp_sweep", usage=USAGE_TEXT, description=DESCRIPTION, epilog=EPILOG,
                     formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
@@ -166,6 +181,7 @@ def make_parser(version):
     parser.add_argument("model", metavar="model.cfg", nargs="?", help="as for ddp_train")
     add_axes(parser)
     add_places(parser)
+    add_projection(parser)
     parser.add_argument("--prune", metavar="FOLDER", type=pathlib.Path,
                         help="lists runs and sweeps below a folder by size, to delete them")
     parser.add_argument("--yes", action="store_true", help="with --prune: deletes them")
@@ -182,11 +198,30 @@ def check_flags(flags):
                           USAGE)
 
 
+def settle_projection(args):
+    """Whether it is one."""
+    if args.project is None:
+        if args.source is not None or args.link is not None or args.node_of or args.json:
+            raise Failure("--from, --link, --node-of and --json belong to --project 2-4096", USAGE)
+        return False
+    if args.source is None:
+        raise Failure("--project from which run? --from RUN", USAGE)
+    if args.model is not None or args.out is not None or args.ranks is not None:
+        raise Failure("--project goes with --from, --link, --node-of, --strategy, --mode and "
+                      "--json", USAGE)
+    args.mode = "weak" if args.mode is None else args.mode
+    if args.mode == "both":
+        raise Failure("--project wants --mode weak or --mode strong", USAGE)
+    return True
+
+
 def settle(args):
     """What belongs together."""
     if args.prune is not None or args.yes:
         if args.prune is None or args.model is not None or args.out is not None:
             raise Failure("--prune FOLDER [--yes] stands alone", USAGE)
+        return
+    if settle_projection(args):
         return
     if args.model is None:
         raise Failure("which model? ddp_sweep model.cfg --ranks 1,2 --out DIR", USAGE)
@@ -198,6 +233,7 @@ def settle(args):
         raise Failure("--machine and --with belong to --prices FILE", USAGE)
     if not args.slurm and (args.no_wait or args.sbatch):
         raise Failure("--no-wait and --sbatch belong to --slurm", USAGE)
+    args.mode = args.mode or "strong"
     keys = [key for key, _ in args.settings]
     for key in keys:
         if keys.count(key) > 1:

@@ -256,7 +256,8 @@ static const struct dp_config_rule refusals[] = {
     {"data.dir", fetches_other_files,
      "an address needs data.source records: pack the data set with ddp_data"},
     {"data.dir", lists_folders_of_files,
-     "a list of folders needs data.source records: pack the data set with ddp_data"},
+     "a list of folders needs data.source records: pack the data set with ddp_data; one folder "
+     "that is named [...] is written ./[...]"},
     {"data.dir", lists_addresses, "an address cannot be in a list: give it alone"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,

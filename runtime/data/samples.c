@@ -157,6 +157,71 @@ void dp_samples_close(struct dp_samples *s)
     dp_free(s);
 }
 
+/* ---- a description ---- */
+
+static size_t put_word(char *out, const char *word)
+{
+    const size_t bytes = strlen(word) + 1;
+
+    if (out != NULL) {
+        memcpy(out, word, bytes);
+    }
+    return bytes;
+}
+
+/* Writes all words, unless `out` is NULL; returns their bytes. */
+static size_t put_words(char *out, const struct dp_samples_info *info)
+{
+    size_t bytes = put_word(out, info->note);
+
+    for (int i = 0; info->class_names != NULL && i < info->classes; i++) {
+        bytes += put_word(out != NULL ? out + bytes : NULL, info->class_names[i]);
+    }
+    return bytes;
+}
+
+dp_status dp_samples_words(const struct dp_samples *s, char **words, size_t *bytes)
+{
+    *bytes = put_words(NULL, &s->info);
+    *words = dp_zalloc(1, *bytes);
+    if (*words == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "%zu bytes of names", *bytes);
+    }
+    (void)put_words(*words, &s->info);
+    return DP_OK;
+}
+
+dp_status dp_samples_describe(const struct dp_samples_info *info, const char *words, size_t bytes,
+                              struct dp_samples **out)
+{
+    const size_t names = info->class_names != NULL ? (size_t)info->classes : 0;
+    struct dp_samples *s = dp_zalloc(1, sizeof(*s));
+    const char **name;
+    char *text;
+
+    if (s == NULL || (s->state = dp_zalloc(1, names * sizeof(*name) + bytes)) == NULL) {
+        dp_free(s);
+        return DP_FAIL(DP_ERR_NOMEM, "data set");
+    }
+    name = s->state;
+    text = (char *)(name + names);
+    memcpy(text, words, bytes);
+    s->info = *info;
+    s->info.note = text;
+    s->info.class_names = names > 0 ? name : NULL;
+    for (size_t i = 0; i < names; i++) {
+        text += strlen(text) + 1;
+        name[i] = text;
+    }
+    *out = s;
+    return DP_OK;
+}
+
+bool dp_samples_absent(const struct dp_samples *s)
+{
+    return s->source == NULL;
+}
+
 /* ---- reading in order ---- */
 
 /* A model of one output compares it with the label's number. */

@@ -38,6 +38,17 @@ DP_CHECKED dp_status dp_samples_open(const char *source, const struct dp_source_
                                      struct dp_samples **out);
 const struct dp_samples_info *dp_samples_info(const struct dp_samples *samples);
 
+/* A data set whose files lie elsewhere: made of what dp_samples_info() and dp_samples_words() gave
+ * there. Nothing of it can be read. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_samples_describe(const struct dp_samples_info *info, const char *words,
+                                         size_t bytes, struct dp_samples **out);
+bool dp_samples_absent(const struct dp_samples *samples);
+
+/* The texts of the description: its note, and the names of the classes, each ended by a 0. Owned by
+ * the caller (dp_free). Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_samples_words(const struct dp_samples *samples, char **words,
+                                      size_t *bytes);
+
 /* NULL is allowed. */
 void dp_samples_close(struct dp_samples *samples);
 

@@ -7,13 +7,14 @@
 #include "base/files/disk_speed.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "collectives/exchange/exchange_links.h"
 #include "runtime/measure/rates_cache.h"
 #include "runtime/trainer/update/deferred_update.h"
 
 /* Seconds for each, long and quick. */
 static const struct lengths {
-    double machine, layers, sum, disk;
-} lengths[2] = {{0.24, 0.2, 0.3, 0.1}, {0.004, 0.004, 0.004, 0.0}};
+    double machine, layers, sum, disk, links, wire; /* links on one node; and between nodes */
+} lengths[2] = {{0.24, 0.2, 0.3, 0.1, 0.25, 1.5}, {0.004, 0.004, 0.004, 0.0, 0.0, 0.0}};
 
 /* What is known already is measured again in this part of the time. */
 static const double again = 0.25;
@@ -147,6 +148,10 @@ dp_status dp_limits_measure(struct dp_trainer *t, const struct dp_limits_config 
     measure_disks(c, out);
     DP_TRY(dp_exchange_agree(e, status));
     DP_TRY(dp_exchange_measure_speed(e, lengths[c->quick].sum, &out->sum));
+    if (lengths[c->quick].links > 0.0) {
+        DP_TRY(dp_exchange_measure_links(e, lengths[c->quick].links, lengths[c->quick].wire,
+                                         &out->links));
+    }
     out->measured = true;
     return DP_OK;
 }

@@ -13,6 +13,7 @@
 #define DP_RUNTIME_MEASURE_LIMITS_H
 
 #include "collectives/exchange/exchange_speed.h"
+#include "collectives/strategies/cost.h"
 #include "runtime/measure/machine_rates.h"
 #include "runtime/trainer/compute/layer_times.h"
 #include "runtime/trainer/trainer.h"
@@ -28,11 +29,12 @@ struct dp_limits_config {
 enum { DP_DISK_READ, DP_DISK_WRITE, DP_DISK_RATES };
 
 struct dp_limits {
-    bool measured; /* all else is of this rank, but for `sum` */
+    bool measured; /* all else is of this rank, but for `sum` and `links` */
     struct dp_machine_rates machine;
     char raised[64]; /* keys of those that a layer exceeds, and what it reaches they now are */
     double disk_gbs[DP_DISK_RATES];  /* GB = 1e9 bytes; NaN: not measured */
     struct dp_exchange_speed sum;    /* equal on all ranks */
+    struct dp_cost links;            /* equal on all ranks; zeroed in short runs */
     struct dp_layer_times layers;    /* owned */
     double gemm_gflops, conv_gflops; /* at the model's shapes; NaN: it has none */
 };

@@ -1,5 +1,6 @@
 #include "runtime/report/ledger.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -47,7 +48,7 @@ void dp_ledger_restart(struct dp_ledger *ledger, uint64_t comm_ns)
 
 void dp_ledger_mark(struct dp_ledger *ledger, uint64_t samples, uint64_t rows, uint64_t comm_ns)
 {
-    uint64_t now_ns[DP_PHASE_COUNT];
+    uint64_t now_ns[DP_PHASE_COUNT], waited_ns = 0;
     const bool steady = ledger->unsteady == 0;
 
     dp_trace_totals(now_ns);
@@ -55,10 +56,13 @@ void dp_ledger_mark(struct dp_ledger *ledger, uint64_t samples, uint64_t rows, u
     for (int i = 0; i < DP_PHASE_COUNT; i++) {
         const uint64_t spent_ns = now_ns[i] - ledger->base_ns[i];
         ledger->last_ns += spent_ns;
+        waited_ns += part_of((enum dp_phase)i) == DP_PART_EXPOSED ? spent_ns : 0;
         ledger->sum_ns[part_of((enum dp_phase)i)] += steady ? spent_ns : 0;
         ledger->base_ns[i] = now_ns[i];
     }
     if (steady) {
+        const double own_ms = (double)(ledger->last_ns - waited_ns) / 1e6;
+        ledger->square_ms2 += own_ms * own_ms;
         ledger->steps++;
         ledger->samples += samples;
         ledger->rows += rows;
@@ -75,6 +79,19 @@ void dp_ledger_means(const struct dp_ledger *ledger, double step_ms[DP_STEP_PART
         step_ms[i] =
             ledger->steps == 0 ? 0.0 : (double)ledger->sum_ns[i] / 1e6 / (double)ledger->steps;
     }
+}
+
+double dp_ledger_spread_ms(const struct dp_ledger *ledger)
+{
+    const double steps = (double)ledger->steps;
+    double sum_ms = 0.0;
+
+    for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
+        sum_ms += i == DP_PART_EXPOSED ? 0.0 : (double)ledger->sum_ns[i] / 1e6;
+    }
+    const double variance =
+        steps > 1.0 ? (ledger->square_ms2 - sum_ms * sum_ms / steps) / (steps - 1.0) : 0.0;
+    return variance > 0.0 ? sqrt(variance) : 0.0;
 }
 
 double dp_ledger_seconds(const struct dp_ledger *ledger)

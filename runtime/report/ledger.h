@@ -21,8 +21,9 @@ struct dp_ledger {
     uint64_t samples;  /* of the global batches, in the steady steps */
     uint64_t rows;     /* of this rank */
     uint64_t sum_ns[DP_STEP_PART_COUNT];
-    uint64_t comm_ns; /* that communication jobs took in the steady steps */
-    uint64_t last_ns; /* the last step, steady or not */
+    double square_ms2; /* sum of squares of what steady steps took without waiting for gradients */
+    uint64_t comm_ns;  /* that communication jobs took in the steady steps */
+    uint64_t last_ns;  /* the last step, steady or not */
 };
 
 /* Steps that a run of `steps` leaves out: the first 10, or a quarter of fewer than 40. */
@@ -40,6 +41,10 @@ void dp_ledger_means(const struct dp_ledger *ledger, double step_ms[DP_STEP_PART
 
 /* Seconds of all steady steps together. */
 double dp_ledger_seconds(const struct dp_ledger *ledger);
+
+/* Standard deviation over the steady steps of what they took without waiting for gradients, in
+ * milliseconds; 0 before the second one. */
+double dp_ledger_spread_ms(const struct dp_ledger *ledger);
 
 /* Communication that computing hid, in milliseconds a step. */
 double dp_ledger_hidden_ms(const struct dp_ledger *ledger);

@@ -61,6 +61,13 @@ struct dp_resume {
     struct dp_json *state;            /* rank 0, owned: what state.json says */
 };
 
+/* Hosts without the data set (guest_hosts.h). */
+struct dp_guests {
+    bool any, any_tests;        /* there are some; some of them test */
+    bool here, tests;           /* this host is one; it tests */
+    struct dp_node_memory rows; /* to test with, on hosts that do */
+};
+
 struct dp_eval_rank;
 struct dp_input_ranks;
 struct dp_reader;
@@ -84,6 +91,7 @@ struct dp_run_job {
     struct dp_node_memory data_memory;
     struct dp_node_memory raw_index, raw_units; /* of samples that are read (raw_cache.h) */
     struct dp_samples *samples;                 /* owned; open while samples are read; or NULL */
+    struct dp_guests guests;
     struct dp_dataset data;
     uint64_t spread_labels; /* data_prints.h */
     struct dp_class_names class_names;

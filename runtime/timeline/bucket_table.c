@@ -294,6 +294,7 @@ static dp_status fill(struct sharers *s, const struct dp_bucket_plan *plan,
     DP_TRY(dp_run_summary_resize(summary, DP_TABLE_STRAGGLERS, s->count));
     for (int b = 0; b < summary->bucket_count; b++) {
         summary->buckets[b].bytes = (int64_t)(plan->buckets[b].range.count * sizeof(float));
+        summary->buckets[b].deferred = plan->buckets[b].deferred;
         average_bucket(s, b, &summary->buckets[b]);
         compared += compare_bucket(s, b, &summary->buckets[b], &waiting_ns);
     }

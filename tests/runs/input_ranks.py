@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ranks that only read: data.input_ranks. Weights and losses are those of a run whose ranks read
-their own rows; runs end, stop and go on as others do, and the report says whether they pay.
+their own rows; runs end, stop and go on as others do, hosts that only train need no files, and the
+report says whether they pay.
 """
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 
 import harness
 from harness import begin, check, metrics, run_json, same, small_cfg, steps_done, train, train_well
+from hosts import on_hosts, start
 
 AUGMENT = ("--set", "data.augment=[{random_crop: {padding: 2}}, {flip: {}}, {mixup: {}}]")
 
@@ -148,6 +150,27 @@ def case_what_cannot_be_is_refused_with_one_line():
     same(result.code, 78, f"the exit code of\n{result}\n")
     same(len(result.complaints), 1, f"lines of\n{result}\n")
     check("data.input_ranks: of 2 ranks none is left to train" in result.err, f"{result}")
+
+
+def case_hosts_that_only_train_need_no_files():
+    cfg, data = small_cfg(), harness.scratch / "data"
+    packed, plain = pack(), harness.scratch / "plain"
+    train_well(cfg, *steps(12), *AUGMENT, "--out", plain, ranks=1)
+    hide = f"mount -t tmpfs none {data} && mount -t tmpfs none {packed}"
+    evaluator, raw = ("--set", "train.eval_rank=true"), ("--set", "data.cache=raw")
+    runs = [(flags, start(ranks, ranks, cfg, *steps(12), *readers(1, *flags), "--out",
+                          harness.scratch / f"guest-{i}", before=on_hosts(guests, hide)))
+            for i, (ranks, guests, flags) in enumerate((
+                (2, ["h1"], ()), (2, ["h1"], streamed(packed)),
+                (3, ["h1", "h3"], (*streamed(packed), *raw, *evaluator))))]
+    for i, (flags, run) in enumerate(runs):
+        result = run.finish()
+        same((result.code, result.complaints), (0, []), f"the end of {flags}:\n{result}\n")
+        check_same(harness.scratch / f"guest-{i}", plain)
+    refused = start(2, 2, cfg, *steps(12), *readers(1), "--out", harness.scratch / "none",
+                    before=on_hosts(["h2"], f"mount -t tmpfs none {data}")).finish()
+    same((refused.code, len(refused.errors)), (66, 1), f"the end of\n{refused}\n")
+    check("rank 1 (h2): " in refused.errors[0], f"{refused}")
 
 
 def case_input_alone_and_without_input():

@@ -143,6 +143,10 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     cfg.write_text(text.format(source="records"))
     train_well(cfg, "--out", harness.scratch / "striped", "--set", "data.cache=none", ranks=2)
     same(weights(harness.scratch / "striped"), expected, "weights from two folders")
+    listed = f"[{disks[0]}, {disks[1]}]"
+    check("600 to train on, 200 to test with" in ddp_data("info", listed), "info of two folders")
+    ddp_data("verify", listed)
+    check("shuffled" in ddp_data("time", listed), "time of two folders")
     for source, lines in (("records", f"{disks[0]}/shard-00000.rec: is missing, with 600"),
                           ("npy", "data.dir: a list of folders needs data.source records")):
         result = train(cfg, "--set", f"data.source={source}", "--set",
@@ -158,6 +162,19 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     found, _ = trained(IMAGES, "npy", harness.scratch / "packed.unpacked", 2)
     same(found, expected, "weights from what was unpacked")
     check("shuffled" in ddp_data("time", harness.scratch / "packed"), "time")
+
+
+def case_a_folder_that_is_named_as_a_list_is_written_with_its_place():
+    folder, named = harness.small_data(harness.scratch / "idx"), harness.scratch / "[packed]"
+    ddp_data("pack", folder, named)
+    here = harness.scratch
+    for name, code in (("[packed]", 78), ("./[packed]", 0), (named, 0)):
+        done = subprocess.run([harness.build / "ddp_data", "verify", name], text=True, cwd=here,
+                              capture_output=True, timeout=60, check=False)
+        same(done.returncode, code, f"exit code of\n{done}\n")
+        check((f"and one folder has that name: write ./{name} for it" in done.stderr)
+              == (code != 0), done.stderr)
+    train_well(_config("[packed]", IMAGES), "--steps", 2, "--out", here / "out")
 
 
 def case_damage_is_named_by_verify_and_by_a_run():

@@ -95,12 +95,13 @@ static dp_status fits(const struct dp_run_job *job, size_t train_count, size_t b
 static dp_status measure_units(struct dp_run_job *job, const struct dp_samples *samples,
                                size_t *bytes)
 {
-    const size_t units = dp_samples_info(samples)->units;
+    const size_t units = dp_samples_absent(samples) ? 0 : dp_samples_info(samples)->units;
     struct dp_group *all = job->world->all;
 
     DP_TRY(
         dp_group_node_memory(all, DP_MEM_DATA, dp_raw_cache_index_bytes(units), &job->raw_index));
-    DP_TRY(dp_group_agree(all, dp_raw_cache_measure(samples, job->raw_index.data, job->threads)));
+    DP_TRY(dp_group_agree(
+        all, units > 0 ? dp_raw_cache_measure(samples, job->raw_index.data, job->threads) : DP_OK));
     if (job->raw_index.writer) {
         (void)dp_raw_cache_place(job->raw_index.data, units);
     }

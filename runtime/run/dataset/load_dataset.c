@@ -18,6 +18,7 @@
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/run/dataset/data_memory.h"
 #include "runtime/run/dataset/data_prints.h"
+#include "runtime/run/dataset/guest_hosts.h"
 #include "runtime/run/dataset/stream_dataset.h"
 
 #define PROGRESS_NS 5000000000u /* between two lines about loading */
@@ -43,10 +44,15 @@ static bool skips(const struct dp_config *c)
     return c->data.on_bad_sample == DP_BAD_SAMPLE_SKIP;
 }
 
-static struct layout lay_out(const struct dp_config *c, const struct dp_samples_info *info)
+static struct layout lay_out(const struct dp_config *c, const struct dp_samples *samples)
 {
+    const struct dp_samples_info *info = dp_samples_info(samples);
+
     struct layout l = {.bytes = dp_round_up(sizeof(struct shared), DP_BLOCK)};
 
+    if (dp_samples_absent(samples)) {
+        return l;
+    }
     for (int set = 0; set < DP_SETS; set++) {
         l.labels[set] = l.bytes;
         l.bytes += dp_round_up(info->count[set] * dp_label_words(info) * sizeof(int32_t), DP_BLOCK);
@@ -127,7 +133,7 @@ static size_t raw_bytes(const struct dp_samples *samples)
 static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *samples)
 {
     const struct dp_samples_info *info = dp_samples_info(samples);
-    const size_t decoded = lay_out(c, info).bytes, most = (size_t)c->data.memory_mb << 20;
+    const size_t decoded = lay_out(c, samples).bytes, most = (size_t)c->data.memory_mb << 20;
     const bool fits = most == 0 || decoded <= most;
     size_t raw;
 
@@ -153,7 +159,7 @@ size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size
         *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
         take_kinds(c, model, dp_samples_info(samples));
         bytes = kept_bytes(c, samples);
-        if (bytes < lay_out(c, dp_samples_info(samples)).bytes) {
+        if (bytes < lay_out(c, samples).bytes) {
             *read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
         }
     }
@@ -221,20 +227,20 @@ static void tell_progress(void *context, size_t done, size_t all)
 static dp_status read_samples(struct dp_run_job *job, struct dp_load_job *load)
 {
     const struct dp_samples_info *info = dp_samples_info(load->samples);
-    const bool writer = job->data_memory.writer;
+    const bool writer = job->data_memory.writer, reads = !dp_samples_absent(load->samples);
     struct dp_log_capture capture;
     dp_status status = DP_OK, met;
     size_t place = 0;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     if (info->whole) {
-        status = writer ? dp_samples_load(load->samples, load->out, load->labels) : DP_OK;
+        status = writer && reads ? dp_samples_load(load->samples, load->out, load->labels) : DP_OK;
         return dp_consistency_agree(job->world->all, status, &capture);
     }
-    if (!info->any_order && writer) {
+    if (!info->any_order && writer && reads) {
         status = dp_samples_hold(load->samples);
     }
-    if (status == DP_OK && (info->any_order || writer)) {
+    if (status == DP_OK && reads && (info->any_order || writer)) {
         status = dp_load_samples(load, &place);
     }
     met = dp_group_barrier(job->world->all);
@@ -299,7 +305,7 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
                            struct dp_samples *samples)
 {
     const struct dp_samples_info *info = dp_samples_info(samples);
-    const struct layout l = lay_out(job->config, info);
+    const struct layout l = lay_out(job->config, samples);
     struct report report = {progress, dp_now_ns(), dp_now_ns() + PROGRESS_NS};
     struct dp_load_job load = {.samples = samples,
                                .threads = job->threads,
@@ -308,13 +314,15 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
     struct dp_log_capture capture;
     struct shared *shared;
     dp_status status;
+    bool writes;
 
     DP_TRY(dp_group_node_memory(job->world->all, DP_MEM_DATA, l.bytes, &job->data_memory));
     shared = job->data_memory.data;
+    writes = job->data_memory.writer && !dp_samples_absent(samples);
     place_samples(job, &l, &load);
     DP_TRY(read_samples(job, &load));
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = job->data_memory.writer ? finish_samples(job, &load) : DP_OK;
+    status = writes ? finish_samples(job, &load) : DP_OK;
     DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
     job->data = (struct dp_dataset){
         .train_images = load.out[DP_SET_TRAIN],
@@ -326,13 +334,16 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
         .sample_bytes = dp_shape_bytes(&info->shape),
         .shape = info->shape,
     };
+    if (dp_samples_absent(samples)) {
+        job->data.train_images = job->data.test_images = NULL;
+        job->data.train_labels = job->data.test_labels = NULL;
+    }
     job->skipped_samples = atomic_load(&shared->load.bad);
-    if (job->data_memory.writer) {
+    if (writes) {
         shared->prints = dp_data_prints_of_memory(&job->data, dp_label_words(info));
     }
     DP_TRY(dp_group_barrier(job->world->all));
-    job->spread_labels = shared->prints.spread_labels;
-    return dp_data_prints_compare(job->world->all, &shared->prints);
+    return dp_run_compare_hosts(job, &shared->prints);
 }
 
 static dp_status keep_class_names(struct dp_run_job *job, const struct dp_samples_info *info)
@@ -363,29 +374,47 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
                               struct dp_samples *samples)
 {
     const struct dp_samples_info *info = dp_samples_info(samples);
-    const size_t decoded = lay_out(job->config, info).bytes;
+    const size_t decoded = lay_out(job->config, samples).bytes + dp_guest_bytes(job, info);
     const size_t rows = info->count[DP_SET_TRAIN];
     size_t bytes = decoded, read_tests = 0;
     int cache;
 
     DP_TRY(dp_run_choose_cache(job, samples, decoded, &cache));
     if (cache != DP_CACHE_DECODED) {
-        bytes = cache == DP_CACHE_RAW ? dp_raw_cache_bytes(job->raw_index.data, info->units) : 0;
-        read_tests = info->count[DP_SET_TEST];
+        bytes = cache == DP_CACHE_RAW && !job->guests.here
+                    ? dp_raw_cache_bytes(job->raw_index.data, info->units)
+                    : dp_guest_bytes(job, info);
+        read_tests = job->guests.here ? 0 : info->count[DP_SET_TEST];
     }
     DP_TRY(dp_run_check_data_memory(job, rows, read_tests, bytes));
-    return cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
-                                     : dp_run_stream_data(job, samples, cache);
+    DP_TRY(cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
+                                     : dp_run_stream_data(job, samples, cache));
+    return dp_guest_take_tests(job, samples);
+}
+
+/* Where ranks of other hosts read, files may be missing here. */
+static dp_status open_here(const struct dp_run_job *job, struct dp_samples **samples, bool *lacks)
+{
+    struct dp_log_capture capture;
+    dp_status status;
+
+    dp_log_capture_begin(&capture, DP_LOG_DEBUG);
+    status = open_samples(job->config, job->model, samples);
+    *lacks = status == DP_ERR_NOINPUT && dp_guest_may_be(job);
+    dp_log_capture_end(&capture, *lacks ? DP_LOG_DROP : DP_LOG_PRINT);
+    return *lacks ? DP_OK : status;
 }
 
 dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
 {
     struct dp_samples *samples = NULL;
     struct dp_log_capture capture;
+    bool lacks = false;
     dp_status status;
 
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
-    status = open_samples(job->config, job->model, &samples);
+    status = open_here(job, &samples, &lacks);
+    status = dp_guest_meet(job, status, lacks, &samples);
     status = status == DP_OK ? keep_class_names(job, dp_samples_info(samples)) : status;
     status = dp_consistency_agree(job->world->all, status, &capture);
     job->samples = samples;
@@ -406,6 +435,7 @@ dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
 void dp_run_release_data(struct dp_run_job *job)
 {
     dp_samples_close(job->samples);
+    dp_group_release_node(job->world->all, &job->guests.rows);
     dp_group_release_node(job->world->all, &job->raw_units);
     dp_group_release_node(job->world->all, &job->raw_index);
     dp_group_release_node(job->world->all, &job->data_memory);

@@ -70,6 +70,7 @@ static void describe_rank(const struct dp_run_job *job, struct dp_figures *figur
                                                              figures->baseline.after.compute_ms) /
                                                 dp_compute_ms(rank->step_ms);
     rank->hidden_comm_ms = dp_ledger_hidden_ms(ledger);
+    rank->compute_sd_ms = dp_ledger_spread_ms(ledger);
     dp_run_describe_limits(job->trainer, &figures->limits, rank);
     rank->peak_rss_bytes = peak_rss_bytes();
     rank->peak_device_bytes = peak_device_bytes(job->device);

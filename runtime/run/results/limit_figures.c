@@ -184,6 +184,38 @@ static void summarize_machine(const struct dp_limits *l, struct dp_run_summary *
     }
 }
 
+static void add_link(struct dp_run_summary *s, const char *name, double bytes, double seconds)
+{
+    struct dp_run_link *link = &s->links[s->link_count++];
+
+    (void)snprintf(link->name, sizeof(link->name), "%s", name);
+    link->bytes = (int64_t)bytes;
+    link->us = 1e6 * seconds;
+}
+
+static dp_status summarize_links(const struct dp_limits *l, struct dp_run_summary *s)
+{
+    struct dp_cost cost = l->links;
+    const struct dp_curve *curve;
+    const char *name;
+    int count = 1; /* flags */
+
+    for (int i = 0; (curve = dp_cost_curve(&cost, i, &name)) != NULL; i++) {
+        count += curve->count;
+    }
+    DP_TRY(dp_run_summary_resize(s, DP_TABLE_LINKS, count));
+    s->link_count = 0;
+    for (int i = 0; (curve = dp_cost_curve(&cost, i, &name)) != NULL; i++) {
+        for (int k = 0; k < curve->count; k++) {
+            add_link(s, name, curve->bytes[k], curve->seconds[k]);
+        }
+    }
+    if (cost.peer.count > 0) {
+        add_link(s, "flags", 0.0, cost.flags_s);
+    }
+    return DP_OK;
+}
+
 /* What the slowest part of a step allows where all the others are hidden. */
 static double bound_rate(const struct dp_run_summary *s)
 {
@@ -206,5 +238,6 @@ dp_status dp_run_summarize_limits(const struct dp_figures *figures, struct dp_ru
         s->limit_whole = 1e3 * l->sum.whole_s;
     }
     s->limit_bound = bound_rate(s);
+    DP_TRY(summarize_links(l, s));
     return summarize_layers(l, s);
 }

@@ -256,7 +256,8 @@ static void check_norm_stream(const struct typed *t, const struct norm_case *k, 
 
 static void check_norm(const struct typed *t)
 {
-    struct norm_case k = {.norm = {500, 12, 1e-5f, DP_ACT_RELU}, .count = 6000};
+    struct norm_case k = {.norm = {.count = 500, .channels = 12, .eps = 1e-5f, .act = DP_ACT_RELU},
+                          .count = 6000};
     const size_t channels = k.norm.channels;
     uint16_t *both[2] = {halves(k.count), halves(k.count)};
     double *sums[2] = {dp_zalloc(2 * channels, sizeof(double)),

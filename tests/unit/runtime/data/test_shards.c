@@ -227,6 +227,10 @@ static void a_list_is_cut_into_its_folders(void **state)
     assert_string_equal(list.name[1], "/c/d");
     assert_string_equal(list.name[2], "e");
     dp_folder_list_release(&list);
+    assert_int_equal(dp_folder_list_read("./[a, b]", &list), DP_OK);
+    assert_int_equal(list.count, 1);
+    assert_string_equal(list.name[0], "./[a, b]");
+    dp_folder_list_release(&list);
     assert_int_equal(dp_folder_list_read("one, with a comma", &list), DP_OK);
     assert_int_equal(list.count, 1);
     assert_string_equal(list.name[0], "one, with a comma");

@@ -276,14 +276,13 @@ static void check_small(const char *device, const char *precision)
                               .device = device,
                               .precision = precision,
                               .steps = 1,
-                              .data = {golden.images,
-                                       golden.images,
-                                       golden.labels,
-                                       golden.labels,
-                                       golden.rows,
-                                       golden.rows,
-                                       784,
-                                       {0}}};
+                              .data = {.train_images = golden.images,
+                                       .test_images = golden.images,
+                                       .train_labels = golden.labels,
+                                       .test_labels = golden.labels,
+                                       .train_count = golden.rows,
+                                       .test_count = golden.rows,
+                                       .sample_bytes = 784}};
             wrong += check_ranks(&run, small[i], ranks);
         }
         golden_close(&golden);
@@ -330,14 +329,13 @@ static void check_full(const char *name, uint64_t steps, const char *precision)
                           .device = precision == NULL ? tested_device() : "cpu",
                           .precision = precision,
                           .steps = steps,
-                          .data = {o.images[0],
-                                   o.images[1],
-                                   o.labels[0],
-                                   o.labels[1],
-                                   o.info.count[DP_SET_TRAIN],
-                                   o.info.count[DP_SET_TEST],
-                                   784,
-                                   {0}}};
+                          .data = {.train_images = o.images[0],
+                                   .test_images = o.images[1],
+                                   .train_labels = o.labels[0],
+                                   .test_labels = o.labels[1],
+                                   .train_count = o.info.count[DP_SET_TRAIN],
+                                   .test_count = o.info.count[DP_SET_TEST],
+                                   .sample_bytes = 784}};
         wrong += check_ranks(&run, name, ranks);
     }
     golden_close(&golden);

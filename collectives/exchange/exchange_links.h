@@ -1,0 +1,22 @@
+/*
+ * exchange_links.h - how fast the links between the ranks of an exchange are: what predictions for
+ * other numbers of ranks are made from (cost.h).
+ */
+#ifndef DP_COLLECTIVES_EXCHANGE_EXCHANGE_LINKS_H
+#define DP_COLLECTIVES_EXCHANGE_EXCHANGE_LINKS_H
+
+#include "collectives/strategies/cost.h"
+
+struct dp_exchange;
+
+/*
+ * Takes about node_s seconds on one node, wire_s on several, where messages are slow; the same
+ * numbers on all ranks. Zeroed, and nothing is measured, for one
+ * rank, for a strategy that shares nothing, and where buckets are summed on GPUs. Call it between
+ * steps; its memory is released when it returns. Collective. Errors: those of the transport;
+ * DP_ERR_NOMEM, on all ranks.
+ */
+DP_CHECKED dp_status dp_exchange_measure_links(struct dp_exchange *exchange, double node_s,
+                                               double wire_s, struct dp_cost *out);
+
+#endif

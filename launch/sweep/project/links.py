@@ -1,0 +1,94 @@
+"""Links: what the run has measured, what --link says, and what sums cost over them. The formulas
+are those of collectives/strategies, which ddp_bench --costs evaluates."""
+import dataclasses
+import json
+import re
+import subprocess
+
+from sweep.failure import INTERNAL, NOT_AVAILABLE, USAGE, Failure
+
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
+LINK = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit|tbit)(?:,(\d+(?:\.\d+)?)(ns|us|ms))?")
+SIZES = tuple(64 * 4 ** i for i in range(11))  # of a curve that is a line
+LEAST_ARRAY = 1 << 16  # bytes; shorter ones, in a cache, do not tell of long ones
+COSTS_S = 60
+
+
+@dataclasses.dataclass
+class Link:
+    """bytes/s each way of a node, and seconds of a message; None: the run's."""
+    rate: float
+    latency: float = None
+
+
+def link(text):
+    """--link 100gbit,5us"""
+    found = LINK.fullmatch(text.strip().lower())
+    if found is None or float(found[1]) <= 0:
+        raise Failure(f"--link {text}: expected a rate and a latency, as 100gbit,5us or 25gbit",
+                      USAGE)
+    latency = float(found[3]) * TIMES[found[4]] if found[3] else None
+    return Link(float(found[1]) * UNITS[found[2]] / 8, latency)
+
+
+def line(alpha, beta):
+    return [(size, alpha + beta * size) for size in SIZES]
+
+
+def alpha_of(points):
+    """Seconds of a short message: the least, since a disturbed one takes longer."""
+    return min(seconds for _, seconds in points)
+
+
+def curves_of(ledger, asked, several_nodes, several_local):
+    """(name -> points, notes for the user). Where the run has not measured what is needed, memory
+    stands for it; there is nothing that could stand for a network."""
+    curves, notes = dict(ledger.links), []
+    flags = curves.pop("flags", [(0, 1e-6)])[0][1]
+    move = 2 / (ledger.copy_gbs * 1e9)  # seconds a byte: read once, written once
+    for name, share in (("copy", 1.0), ("sum", 1.5)):
+        if name not in curves or curves[name][-1][0] < LEAST_ARRAY:
+            curves[name] = line(0.0, share * move)
+    if several_local and "node" not in curves:
+        notes.append("the run had one rank a host: messages on a host are taken as two copies "
+                     "in memory")
+        curves["node"], curves["peer"] = line(1e-6, 2 * move), line(0.0, 1.5 * move)
+        curves["whole"] = curves["node"]
+    if asked is not None:
+        latency = asked.latency
+        if latency is None:
+            if "wire" not in curves:
+                raise Failure("--link wants a latency, too, as 100gbit,5us: the run has measured "
+                              "no network", USAGE)
+            latency = alpha_of(curves["wire"])
+        curves["wire"] = line(latency, 1 / asked.rate)
+    elif several_nodes and "wire" not in curves:
+        raise Failure("the run has measured no network (one host, or fewer than 40 steps): give "
+                      "--link RATE,LATENCY, as 100gbit,5us, or --node-of N with all ranks on one "
+                      "host", USAGE)
+    return curves, flags, notes
+
+
+def costs(bench, curves, flags, groups, sizes, strategies=None):
+    """(ranks, node_of) -> strategy -> [seconds of each size]; and the answer whole."""
+    asked = {"curves": {name: {"bytes": [b for b, _ in points], "seconds": [s for _, s in points]}
+                        for name, points in curves.items()},
+             "flags_s": flags, "bytes": list(sizes),
+             "groups": [{"ranks": ranks, "node_of": local} for ranks, local in groups]}
+    if strategies is not None:
+        asked["strategies"] = strategies
+    try:
+        done = subprocess.run([bench, "--costs", "-"], input=json.dumps(asked), text=True,
+                              capture_output=True, errors="replace", timeout=COSTS_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failure(f"{bench} does not run: {error}", NOT_AVAILABLE) from error
+    if done.returncode != 0:
+        lines = [text for text in done.stderr.splitlines() if text.strip()]
+        raise Failure((lines or [f"{bench} --costs failed"])[-1].removeprefix("lockstep: error: "),
+                      done.returncode if done.returncode > 0 else INTERNAL)
+    told = json.loads(done.stdout)
+    table = {}
+    for row in told["rows"]:
+        table.setdefault(row["ranks"], {})[row["strategy"]] = row["seconds"]
+    return table, told

@@ -1,0 +1,183 @@
+"""ddp_sweep --project: from the ranks that are asked for to a table, or JSON."""
+import json
+import math
+import textwrap
+
+from sweep.failure import CONFIGURATION, USAGE, Failure, say
+from sweep.project import ledger as ledgers
+from sweep.project import links, replay
+
+MOST_RANKS, MOST_PLACES = 4096, 64
+MODEL_ERROR = 0.1  # of sums: see docs/projection.md
+ROWS = (("ranks", 5), ("step", 8), ("from", 8), ("to", 8), ("eff.", 7), ("samples/s", 11))
+COLUMNS = 80
+
+
+def ranks_of(text):
+    """"2-4096": 2, 4, 8 ... 4096; "2,3,6"."""
+    found = set()
+    for part in text.split(","):
+        ends = part.strip().split("-")
+        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and
+                                    1 <= int(end) <= MOST_RANKS for end in ends):
+            raise Failure(f"--project {text}: expected numbers of ranks up to {MOST_RANKS}, as "
+                          "2-4096 (2, 4, 8 ...) or 2,3,6", USAGE)
+        first, last = int(ends[0]), int(ends[-1])
+        if first > last:
+            raise Failure(f"--project {text}: {first} is above {last}", USAGE)
+        while first < last:
+            found.add(first)
+            first *= 2
+        found.add(last)
+    if len(found) > MOST_PLACES:
+        raise Failure(f"--project {text}: more than {MOST_PLACES} numbers of ranks", USAGE)
+    return sorted(found)
+
+
+def scale_of(ledger, rows):
+    """Of forward and backward, for so many rows a rank. The run has measured what four times the
+    rows take; of less it is a line."""
+    times = rows / ledger.rows
+    if ledger.larger_cost is None:
+        return times
+    slope = min(1.0, max(0.0, (ledger.larger_cost - 1) / 3))
+    return 1 - slope + slope * times
+
+
+class Projection:
+    def __init__(self, args, tools, ledger):
+        self.args, self.tools, self.ledger = args, tools, ledger
+        self.node_of = args.node_of or ledger.node_of
+        self.ranks = ranks_of(args.project)
+        self.notes, self.told = [], None
+        if ledger.compressor != "none":
+            raise Failure(f"the run had compressor {ledger.compressor}: sums of compressors have "
+                          "no prediction; take a run without", CONFIGURATION)
+        if not ledger.buckets:
+            raise Failure("the run shared no gradients: it has no buckets", CONFIGURATION)
+        self.sizes = [bucket.bytes for bucket in ledger.buckets]
+        self.factor, self.table = 1.0, {}
+
+    def local(self, ranks):
+        return min(ranks, self.node_of)
+
+    def prepare(self):
+        """Costs of all sums, and how far those of the run itself were right."""
+        ledger, asked = self.ledger, self.args.link
+        groups = [(ranks, self.local(ranks)) for ranks in self.ranks if ranks > 1]
+        curves, flags, self.notes = links.curves_of(
+            ledger, asked, any(ranks > self.node_of for ranks in self.ranks),
+            any(local > 1 for _, local in groups))
+        self.table, self.told = links.costs(self.tools.bench, curves, flags, groups, self.sizes,
+                                            self.args.strategy)
+        if ledger.ranks == 1:
+            self.notes.append("the run had one rank: how ranks differ, and what sums cost beside "
+                              "computing, is not measured")
+        own = (ledger.ranks, ledger.node_of)
+        measured = ("wire" if own[0] > own[1] else "node") in ledger.links
+        if measured and ledger.ranks > 1:
+            curves, flags, _ = links.curves_of(ledger, None, own[0] > own[1], own[1] > 1)
+            table, _ = links.costs(self.tools.bench, curves, flags, [own], self.sizes,
+                                   [ledger.strategy])
+            sums = next(iter(table.get(own[0], {}).values()), None)
+            if sums is not None and None not in sums:
+                self.factor = replay.calibrate(ledger, [1e3 * s for s in sums])
+
+    def factor_at(self, ranks):
+        """That of the run holds where sums go over the same links as in the run."""
+        over_wire = ranks > self.node_of
+        if self.args.link is not None and over_wire:
+            return 1.0
+        return self.factor if over_wire == (self.ledger.ranks > self.ledger.node_of) else 1.0
+
+    def best(self, ranks, scale):
+        """(strategy, ms of each bucket's sum) of the one whose step is shortest."""
+        found = None
+        for name, seconds in self.table.get(ranks, {}).items():
+            if None in seconds or name.startswith("hier") and self.local(ranks) in (1, ranks):
+                continue  # hier is then the strategy of its only level
+            sums = [1e3 * s * self.factor_at(ranks) for s in seconds]
+            step = replay.mean(replay.simulate(self.ledger, sums, scale, replay.Never, 8))
+            key = (step, sum(sums))
+            if found is None or key < found[0]:
+                found = (key, name, sums)
+        if found is None:
+            raise Failure(f"no strategy has a prediction for {ranks} ranks, {self.local(ranks)} a "
+                          "host", CONFIGURATION)
+        return found[1:]
+
+    def alone(self, scale):
+        """ms of a step of one rank; scale: of its forward and backward, for other rows."""
+        ledger = self.ledger
+        fixed = ledger.begin + ledger.end + ledger.optimizer
+        base = 1e3 * ledger.rows / ledger.single_rate if ledger.single_rate else ledger.compute
+        return max(base - fixed, 0.0) * scale + min(fixed, base)
+
+    def row(self, ranks):
+        ledger, strong = self.ledger, self.args.mode == "strong"
+        rows = ledger.global_batch / ranks if strong else ledger.rows
+        scale = scale_of(ledger, rows) if strong else 1.0
+        batch = ledger.global_batch if strong else ledger.rows * ranks
+        alone = self.alone(scale_of(ledger, ledger.global_batch) if strong else 1.0)
+        if ranks == 1:
+            step, low, high, name = alone, alone, alone, "none"
+        else:
+            name, sums = self.best(ranks, scale)
+            step, low, high = self.steps(ranks, scale, sums)
+        noise = 2 * ledger.noise
+        rate = batch / step * 1e3
+        efficiency = alone / (ranks * step) if strong else alone / step
+        found = {"ranks": ranks, "step_ms": step, "low_ms": low * (1 - min(noise, 0.9)),
+                 "high_ms": high * (1 + noise), "efficiency": efficiency,
+                 "samples_per_second": rate, "strategy": name}
+        if ledger.price is not None:
+            hosts = math.ceil(ranks / self.node_of) / math.ceil(ledger.ranks / ledger.node_of)
+            found["samples_per_dollar"] = rate * 3600 / (ledger.price * hosts)
+        return found
+
+    def steps(self, ranks, scale, sums):
+        """(mean, low, high): with the sums as predicted, and as wrong as they may be."""
+        factor = self.factor_at(ranks)
+        wrong = 1 + MODEL_ERROR + 0.5 * abs(math.log(factor))
+        return tuple(replay.mean(replay.simulate(
+            self.ledger, [s * times for s in sums], scale,
+            replay.Slowest(self.ledger.late, ranks))) for times in (1.0, 1 / wrong, wrong))
+
+
+def tell(text):
+    for line in textwrap.wrap(text, COLUMNS, subsequent_indent="  "):
+        say(line)
+
+
+def show(projection, rows):
+    ledger, args = projection.ledger, projection.args
+    dollars = rows and "samples_per_dollar" in rows[0]
+    tell(f"{args.mode} scaling of {args.source}: {ledger.rows:g} rows a rank, "
+         f"{projection.node_of} rank{'s' if projection.node_of > 1 else ''} a host; ms")
+    if "wire" in ledger.links or args.link:
+        told = projection.told
+        tell(f"network: alpha {told['alpha_us']:.1f} us, beta {told['beta_ns']:.3f} ns/B; "
+             f"adding: gamma {told['gamma_ns']:.3f} ns/B")
+    heads = [*ROWS, ("samples/$", 9)] if dollars else ROWS
+    say(" ".join(name.rjust(width) for name, width in heads) + " strategy")
+    for row in rows:
+        cells = [str(row["ranks"]), *(f"{row[k]:.4g}" for k in ("step_ms", "low_ms", "high_ms")),
+                 f"{100 * row['efficiency']:.1f} %", f"{row['samples_per_second']:,.0f}"]
+        if dollars:
+            cells.append(f"{row['samples_per_dollar']:.3g}")
+        text = " ".join(cell.rjust(width) for cell, (_, width) in zip(cells, heads))
+        say(f"{text} {row['strategy']}"[:COLUMNS])
+    for note in projection.notes:
+        tell(f"note: {note}")
+
+
+def project(args, tools):
+    """The exit code."""
+    projection = Projection(args, tools, ledgers.read(args.source))
+    projection.prepare()
+    rows = [projection.row(ranks) for ranks in projection.ranks]
+    if args.json:
+        say(json.dumps(rows, indent=1))
+    else:
+        show(projection, rows)
+    return 0

@@ -1,0 +1,116 @@
+"""The steps of a run, event by event: each rank computes, its buckets become ready, one lane of
+communication sums them in order, updates wait for sums. A step's bucket starts when the slowest
+rank has it, so the slowest rank of each step is drawn, and the others need not be.
+
+Sources: Zhang et al., "Poseidon", USENIX ATC 2017, section 3 (buckets wait for backward and the
+wire); Dean and Barroso, "The tail at scale", CACM 56 (2013) (the slowest of many); Pickands,
+"Statistical inference using extreme order statistics", Annals of Statistics 3 (1975) (beyond the
+slowest that was seen, an exponential tail).
+"""
+import math
+import random
+
+WARM, STEPS, SEED = 4, 200, 1
+TAIL = 0.1  # share of the samples whose mean excess is the tail's
+
+
+class Slowest:
+    """Draws how much later than a mean rank the slowest of `ranks` is."""
+
+    def __init__(self, late, ranks, seed=SEED):
+        self.late, self.ranks, self.random = late, ranks, random.Random(seed)
+        first = int((1 - TAIL) * (len(late) - 1))
+        excess = [value - late[first] for value in late[first:]]
+        self.tail = sum(excess) / len(excess)
+
+    def quantile(self, left):
+        """Of one rank; left: the share of draws above it."""
+        count = len(self.late)
+        if left * count < 1 and count > 1:
+            return self.late[-1] + self.tail * -math.log(left * count)
+        return self.late[min(count - 1, int((1 - left) * count))]
+
+    def draw(self):
+        # 1 - u^(1/ranks), without loss of digits for many ranks.
+        u = self.random.random() or 0.5
+        return self.quantile(-math.expm1(math.log(u) / self.ranks))
+
+
+class Never:
+    """All ranks are alike."""
+
+    @staticmethod
+    def draw():
+        return 0.0
+
+
+def wait_order(buckets):
+    """Deferred buckets as forward needs them: the first layers' are ready last in backward."""
+    return sorted((b for b, bucket in enumerate(buckets) if bucket.deferred),
+                  key=lambda b: buckets[b].before)
+
+
+def simulate(ledger, sums, scale, slowest, steps=STEPS):
+    """Milliseconds of each step after the first few.
+
+    sums     ms of each bucket's sum
+    scale    of forward and backward: for another number of rows
+    """
+    buckets, overlap = ledger.buckets, ledger.overlap
+    total = sum(bucket.bytes for bucket in buckets) or 1
+    deferred = wait_order(buckets)
+    forward, backward = ledger.forward * scale, ledger.backward * scale
+    compute = ledger.begin + forward + backward + ledger.optimizer + ledger.end
+    now = lane = 0.0
+    done, ends = dict.fromkeys(deferred, 0.0), [0.0]
+    for _ in range(WARM + steps):
+        slow = max(0.3, 1 + slowest.draw() / compute) if compute > 0 else 1.0
+        update = ledger.optimizer * slow / total
+        now += ledger.begin * slow
+        before = 0.0
+        for b in deferred:  # forward, which waits for deferred sums
+            now += slow * forward * (buckets[b].before - before)
+            before = buckets[b].before
+            if len(ends) > 1:
+                if not overlap:
+                    lane = max(lane, now)
+                    done[b] = lane = lane + sums[b]
+                now = max(now, done[b])
+            now += update * buckets[b].bytes
+        now += slow * forward * (1 - before)
+        end = now + slow * backward
+        own = {}
+        for b, bucket in enumerate(buckets):  # their sums, one after the other
+            if not bucket.deferred:
+                ready = end - slow * backward * bucket.before if overlap else end
+                own[b] = lane = max(lane, ready) + sums[b]
+        now = end
+        for b, at in own.items():
+            now = max(now, at) + update * buckets[b].bytes
+        if overlap:
+            for b in deferred:
+                done[b] = lane = max(lane, end) + sums[b]
+        now += ledger.end * slow
+        ends.append(now)
+    return [b - a for a, b in zip(ends[WARM:], ends[WARM + 1:])]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def calibrate(ledger, sums):
+    """The factor on all sums with which the replay of the run takes as long as the run took, from
+    1/3 to 3; 1 where sums hardly matter."""
+    if ledger.exposed < 0.03 * ledger.step or not any(sums):
+        return 1.0
+
+    def step(factor):
+        return mean(simulate(ledger, [factor * s for s in sums], 1.0,
+                             Slowest(ledger.late, ledger.ranks), 60))
+
+    low, high = 1 / 3, 3.0
+    for _ in range(24):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if step(middle) < ledger.step else (low, middle)
+    return math.sqrt(low * high)

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""ddp_sweep --project: costs by ddp_bench against closed forms, the replay against steps computed
+by hand, and what it says of runs that tell too little."""
+import json
+import math
+import sys
+
+import harness
+from harness import ROOT, Started, check, close, run_json, same, small_cfg, train_well
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "launch"))
+from sweep.project import ledger as ledgers
+from sweep.project import links, replay
+
+ALPHA, BETA, GAMMA = 50e-6, 8e-9, 0.5e-9
+MB = 1 << 20
+
+
+def bench(asked, code=0):
+    path = harness.scratch / "asked.json"
+    path.write_text(asked if isinstance(asked, str) else json.dumps(asked))
+    harness.program = "ddp_bench"
+    try:
+        result = Started(["--costs", path]).finish()
+    finally:
+        harness.program = "ddp_train"
+    same(result.code, code, f"the exit code of\n{result}\n")
+    return json.loads(result.out) if code == 0 else result.err
+
+
+def line(alpha, beta):
+    points = links.line(alpha, beta)
+    return {"bytes": [b for b, _ in points], "seconds": [s for _, s in points]}
+
+
+def project(*words, code=0):
+    harness.program = "ddp_sweep"
+    try:
+        result = Started(["--project", *words]).finish()
+    finally:
+        harness.program = "ddp_train"
+    same(result.code, code, f"the exit code of\n{result}\n")
+    return result
+
+
+def made_run(folder="run", **more):
+    """A run.json of two ranks on two hosts, which compute 40 ms and share 8 MB."""
+    run = {"schema": "lockstep.run/1", "world_size": 2, "global_batch": 64, "strategy": "ring",
+           "compressor": "none", "plan": "3 buckets, overlap on", "steps": 50,
+           "single_rank_samples_per_second": 800.0,
+           "limits": {"copy_gbs": 20.0, "larger_batch_cost": None},
+           "stability": {"cv": 0.0, "samples_per_second": [1.0]}, "cost": {"price_per_hour": 2.0},
+           "ranks": [{"host": f"h{i}", "compute_sd_ms": 1.0, "step_ms": {
+               "input": 0.0, "copy": 0.0, "forward": 12.0, "backward": 24.0, "exposed_comm": 60.0,
+               "optimizer": 4.0, "checkpoint": 0.0, "other": 0.0}} for i in range(2)],
+           "buckets": [{"bytes": 4 * MB, "ready_ms": 24.0, "deferred": 0},
+                       {"bytes": 4 * MB, "ready_ms": 36.0, "deferred": 0},
+                       {"bytes": 256, "ready_ms": 36.0, "deferred": 0}],
+           "links": [{"name": "wire", "bytes": b, "us": 1e6 * (ALPHA + BETA * b)}
+                     for b in links.SIZES]}
+    place = harness.scratch / folder
+    place.mkdir(exist_ok=True)
+    (place / "run.json").write_text(json.dumps({**run, **more}))
+    return place
+
+
+def case_costs_are_those_of_the_formulas_for_any_group():
+    size = 4 * MB
+    told = bench({"curves": {"wire": line(ALPHA, BETA), "sum": line(0, GAMMA)}, "bytes": [size],
+                  "groups": [{"ranks": 4, "node_of": 1}, {"ranks": 4096, "node_of": 1}],
+                  "strategies": ["ring", "doubling", "rhd"]})
+    close(told["alpha_us"], 1e6 * ALPHA, 1e-6, "alpha")
+    close(told["beta_ns"], 1e9 * BETA, 1e-6, "beta")
+    found = {(row["ranks"], row["strategy"]): row["seconds"][0] for row in told["rows"]}
+    for p in (4, 4096):
+        part, lg = (p - 1) / p * size, math.log2(p)
+        close(found[p, "ring"], 2 * (p - 1) * ALPHA + part * (2 * BETA + GAMMA), 1e-6, "ring")
+        close(found[p, "rhd"], 2 * lg * ALPHA + part * (2 * BETA + GAMMA), 1e-6, "rhd")
+        close(found[p, "doubling"], lg * (ALPHA + size * (BETA + GAMMA)), 1e-6, "doubling")
+
+
+def case_without_names_costs_are_those_of_what_auto_would_compare():
+    told = bench({"curves": {"wire": line(ALPHA, BETA)}, "bytes": [1024],
+                  "groups": [{"ranks": 8, "node_of": 4}, {"ranks": 4, "node_of": 4}]})
+    names = {(row["ranks"], row["strategy"]) for row in told["rows"]}
+    check({(8, "hier:rails=1"), (8, "direct"), (4, "shm"), (4, "ring")} <= names, f"{names}")
+    check((8, "shm") not in names and (8, "mpi") not in names, f"{names}")
+    for asked, part, code in (("{", "line 1", 65), ({"curves": {"wire": {"bytes": [2, 1],
+                              "seconds": [1, 1]}}}, "rising", 65),
+                              ({"groups": [{"ranks": 0}]}, "from 1 to", 65),
+                              ({"strategies": ["ringg"]}, "ringg", 78)):
+        check(part in bench(asked, code), f"{asked} is not refused for {part}")
+
+
+def ledger(**more):
+    return ledgers.of_run(run_json(made_run(**more)), [])
+
+
+def case_the_replay_takes_as_long_as_by_hand():
+    told = ledger()
+    # One step: forward and backward end at 36, its first bucket is ready at 24.
+    for sums, overlap, step in (
+            ([0, 0, 0], True, 40),            # compute alone
+            ([6, 6, 0], True, 44),            # the second is sent from 36 to 42, updated until 44
+            ([20, 10, 1], True, 56),          # 24 + 20 + 10, then half of the updates
+            ([6, 6, 0], False, 50)):          # all of it after backward: 48, then half
+        told.overlap = overlap
+        found = replay.mean(replay.simulate(told, sums, 1.0, replay.Never, 10))
+        close(found, step, 1e-3, f"a step with sums of {sums}, overlap {overlap}")
+    # Twice the rows: 24 + 48 ms, and updates as before.
+    told.overlap = True
+    close(replay.mean(replay.simulate(told, [0, 0, 0], 2.0, replay.Never, 10)), 76, 1e-3, "scaled")
+
+
+def case_a_deferred_bucket_is_shared_while_forward_computes():
+    told = ledger(buckets=[{"bytes": 4 * MB, "ready_ms": 24.0, "deferred": 0},
+                           {"bytes": 4 * MB, "ready_ms": 24.0, "deferred": 1},
+                           {"bytes": 256, "ready_ms": 36.0, "deferred": 0}])
+    # It is sent from 36 on; forward needs it at half of its 12 ms, in the next step.
+    close(replay.mean(replay.simulate(told, [6, 4, 0], 1.0, replay.Never, 10)), 40, 1e-3,
+          "where the wire has time")
+    # Forward waits for it, and the wire then waits for the other half of forward, for half of
+    # backward, and for the update between: 101 + 6 + 12 + 2.
+    close(replay.mean(replay.simulate(told, [60, 40, 1], 1.0, replay.Never, 10)), 121, 1e-3,
+          "where it has none")
+
+
+def case_more_ranks_have_a_slower_slowest_one():
+    late = ledgers.lateness([{"step_ms": {"forward": 10.0}, "compute_sd_ms": 2.0}], [])
+    means = []
+    for ranks in (1, 2, 4, 64, 4096):
+        slowest = replay.Slowest(late, ranks)
+        means.append(replay.mean([slowest.draw() for _ in range(4000)]))
+    # Of 2 and 4 normal deviates the greatest is 0.564 and 1.029 on average (Tippett 1925).
+    close(1 + means[0], 1, 0.1, "of one")
+    close(means[1], 2 * 0.564, 0.1, "of two")
+    close(means[2], 2 * 1.029, 0.1, "of four")
+    check(means == sorted(means) and 5 < means[-1] < 12, f"{means}")
+
+
+def case_a_planted_factor_of_the_sums_is_found():
+    told, sums = ledger(), [20.0, 20.0, 1.0]
+    told.step = replay.mean(replay.simulate(told, [1.7 * s for s in sums], 1.0,
+                                            replay.Slowest(told.late, 2), 60))
+    close(replay.calibrate(told, sums), 1.7, 1e-3, "the factor")
+    told.exposed = 0.0
+    same(replay.calibrate(told, sums), 1.0, "where sums hardly matter")
+
+
+def case_a_run_is_projected_to_4096_ranks():
+    rows = json.loads(project("2-4096", "--from", made_run(), "--json").out)
+    same([row["ranks"] for row in rows], [2 ** k for k in range(1, 13)], "ranks")
+    same(sorted(rows[0]), sorted(["ranks", "step_ms", "low_ms", "high_ms", "efficiency",
+                                  "samples_per_second", "strategy", "samples_per_dollar"]), "keys")
+    check(all(row["low_ms"] <= row["step_ms"] <= row["high_ms"] for row in rows), f"{rows}")
+    check(all(a["step_ms"] < b["step_ms"] for a, b in zip(rows, rows[1:])), f"{rows}")
+    # What is not asked for by name is at least as good as what is.
+    ring = json.loads(project("2-4096", "--from", made_run(), "--strategy", "ring", "--json").out)
+    check(all(a["step_ms"] <= b["step_ms"] * 1.001 for a, b in zip(rows, ring)), f"{rows}{ring}")
+    close(rows[3]["efficiency"], 40.0 / rows[3]["step_ms"], 1e-6, "efficiency")
+    close(rows[3]["samples_per_second"], 16 * 32e3 / rows[3]["step_ms"], 1e-6, "samples/s")
+    # A link that is ten times as slow, strong scaling, eight ranks behind each link.
+    slow = json.loads(project("16", "--from", made_run(), "--link", "100mbit", "--json").out)
+    check(slow[0]["step_ms"] > 5 * rows[3]["step_ms"], f"{slow} {rows[3]}")
+    strong = json.loads(project("1,16", "--from", made_run(), "--mode", "strong", "--json").out)
+    close(strong[0]["step_ms"], 76.0, 1e-6, "of one rank with all rows")
+    text = project("2-64", "--from", made_run(), "--node-of", 8)
+    check(max(map(len, text.out.splitlines())) <= 80 and "samples/$" in text.out
+          and "taken as two copies" in text.out, f"{text}")
+
+
+def case_what_tells_too_little_is_refused_with_what_is_missing():
+    one = made_run("one", world_size=1, links=[],
+                   ranks=run_json(made_run())["ranks"][:1])
+    result = project("2-8", "--from", one, code=64)
+    check("measured no network" in result.err and "--link" in result.err, f"{result}")
+    result = project("2-8", "--from", one, "--link", "100gbit,5us")
+    check("the run had one rank" in result.out, f"{result}")
+    for words, part, code in (
+            (("2-8", "--from", one, "--link", "100gbit"), "wants a latency", 64),
+            (("2-8", "--from", one, "--link", "fast"), "expected a rate and a latency", 64),
+            (("8-2", "--from", one), "8 is above 2", 64),
+            (("2-9999", "--from", one), "up to 4096", 64),
+            (("x", "--from", one), "expected numbers of ranks", 64),
+            (("2-8",), "--from RUN", 64),
+            (("2-8", "--from", harness.scratch / "nowhere"), "no run.json", 66),
+            (("2-8", "--from", made_run("bare", ranks=[])), "no ledger of steps", 65),
+            (("2-8", "--from", made_run("none", buckets=[])), "no ledger of steps", 65),
+            (("2-8", "--from", made_run("fp16", compressor="fp16")), "compressor fp16", 78),
+            (("2-8", "--from", made_run(), "--strategy", "ringg"), "ringg", 78)):
+        result = project(*words, code=code)
+        check(part in result.err and len(result.err.splitlines()) == 1, f"no {part!r} in\n{result}")
+
+
+def case_a_real_run_has_measured_what_a_projection_needs():
+    out = harness.scratch / "out"
+    train_well(small_cfg(), "--steps", 40, "--out", out, ranks=2)
+    names = {link["name"] for link in run_json(out)["links"]}
+    check({"node", "add", "whole", "sum", "copy"} <= names, f"{names}")
+    row, = json.loads(project("2", "--from", out, "--json").out)
+    check(row["step_ms"] > 0 and row["strategy"], f"{row}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

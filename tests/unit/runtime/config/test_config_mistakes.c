@@ -101,9 +101,9 @@ static void words_of_other_tools_are_understood(void **state)
          "    - flatten: {}\n    - dense: {units: 2}\ntrain: {loss: mse, label_smoothing: 0.1}\n",
          "6:37: train.label_smoothing: needs train.loss softmax_cross_entropy"},
         {IMAGE "    - concat: {branches: [[relu: {}]]}\n",
-         "4:25: model.layers[0].concat.branches: expected 2 to 64 branches, found 1"},
+         "4:26: model.layers[0].concat.branches: expected 2 to 64 branches, found 1"},
         {IMAGE "    - concat: {branches: [relu: {}, []]}\n",
-         "4:26: model.layers[0].concat.branches[0]: expected a list of layers, found a section"},
+         "4:27: model.layers[0].concat.branches[0]: expected a list of layers, found a section"},
         {IMAGE "    - concat: {branches: [[], [rleu: {}]]}\n",
          "4:31: model.layers[0].concat.branches[1][0]: unknown layer 'rleu' (did you mean "
          "'relu'?)"},

@@ -43,7 +43,7 @@ static dp_status concat_backward(const void *state, const struct dp_layer_call *
 
 const struct dp_layer_type dp_layer_concat = {
     .plugin = {.name = "concat",
-               .help = "the channels of several branches, one after the other",
+               .help = "branches side by side: {branches: [[...], []]}; [] is the identity",
                .state_bytes = sizeof(struct concat)},
     .plan = concat_plan,
     .forward = concat_forward,

@@ -1,8 +1,8 @@
 /*
  * memory_cpu.c - filling, copying and adding arrays, and converting bytes, at the speed of memory.
  *
- * Bytes moved per element: zero 4, copy 8, put_columns and take_columns 8, add 12, scale 8, sum_tree 4 (n + outs), block_squares 4,
- * bytes_load 5, floats_load 8.
+ * Bytes moved per element: zero 4, copy, put_columns and take_columns 8, add 12, scale 8, sum_tree
+ * 4 (n + outs), block_squares 4, bytes_load 5, floats_load 8.
  */
 #include <assert.h>
 #include <string.h>

@@ -98,7 +98,8 @@ def branched():
         ("silu", {}),
         ("conv2d", {"filters": 6, "kernel": 3, "stride": 2}),
         ("flatten", {}),
-        ("concat", {"branches": [[("dense", {"units": 9})], [("dense", {"units": 5}), ("silu", {})]]}),
+        ("concat", {"branches": [[("dense", {"units": 9})],
+                                 [("dense", {"units": 5}), ("silu", {})]]}),
         ("dense", {"units": 10}),
     ]
 

@@ -60,7 +60,8 @@ def case_any_ranks_and_a_resumed_run_give_the_same_bits():
                 train_well(small_cfg(), *flags, "--resume", ranks=1)
             else:
                 train_well(small_cfg(), *flags, ranks=ranks)
-            files.append((tensors(out, "model"), averages(out), metrics(out, "eval")[-1]["test_loss"]))
+            files.append((tensors(out, "model"), averages(out),
+                          metrics(out, "eval")[-1]["test_loss"]))
         same(files[1], files[0], f"weights and averages of 2 ranks in {precision}")
         same(files[2], files[0], f"those of a resumed run in {precision}")
 

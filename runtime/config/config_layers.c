@@ -57,15 +57,16 @@ static const char *where_text(struct dp_draft *draft, const struct dp_place *pla
 static dp_status build_concat_branch(struct dp_draft *draft, const struct dp_yaml_node *item,
                                      const char *path, struct list *list)
 {
+    const struct dp_layer_type *type = &dp_layer_concat_branch;
+    const char *where = where_text(draft, &item->at, path);
+    void *options = dp_pool_take(draft->pool, type->plugin.state_bytes);
     struct dp_layer_spec *spec = NULL;
 
     DP_TRY(list_add(draft, list, &spec));
-    spec->type = &dp_layer_concat_branch;
-    spec->options = dp_pool_take(draft->pool, spec->type->plugin.state_bytes);
-    spec->where = where_text(draft, &item->at, path);
-    if (spec->options == NULL || spec->where == NULL) {
+    if (spec == NULL || options == NULL || where == NULL) {
         return dp_config_no_memory();
     }
+    *spec = (struct dp_layer_spec){.type = type, .options = options, .where = where};
     return item->kind == DP_YAML_LIST && item->first == NULL
                ? DP_OK
                : build_branch(draft, item, path, &spec->body, &spec->body_count);

@@ -105,7 +105,7 @@ static void words_of_other_tools_are_understood(void **state)
         {IMAGE "    - concat: {branches: [relu: {}, []]}\n",
          "4:27: model.layers[0].concat.branches[0]: expected a list of layers, found a section"},
         {IMAGE "    - concat: {branches: [[], [rleu: {}]]}\n",
-         "4:31: model.layers[0].concat.branches[1][0]: unknown layer 'rleu' (did you mean "
+         "4:32: model.layers[0].concat.branches[1][0]: unknown layer 'rleu' (did you mean "
          "'relu'?)"},
         {IMAGE "    - concat: {branch: []}\n",
          "4:16: model.layers[0].concat: unknown key 'branch' (did you mean 'branches'?)"},

@@ -236,6 +236,24 @@ void dp_fault_injection_start(const struct dp_fault *first, int rank)
     dp_disk_set_faults(first, rank);
 }
 
+static void describe_calls(void)
+{
+    unsigned long long of[DP_FILE_CALLS];
+    uint64_t found[DP_FILE_CALLS];
+    const unsigned long long all = dp_disk_calls(found);
+
+    for (int i = 0; i < DP_FILE_CALLS; i++) {
+        of[i] = found[i];
+    }
+    if (all > 0) {
+        DP_DEBUG("%llu calls changed files: open %llu, write %llu, fsync %llu, rename %llu, unlink "
+                 "%llu, mkdir %llu, rmdir %llu, symlink %llu",
+                 all, of[DP_FILE_CALL_CREATE], of[DP_FILE_CALL_WRITE], of[DP_FILE_CALL_SYNC],
+                 of[DP_FILE_CALL_RENAME], of[DP_FILE_CALL_UNLINK], of[DP_FILE_CALL_MKDIR],
+                 of[DP_FILE_CALL_RMDIR], of[DP_FILE_CALL_SYMLINK]);
+    }
+}
+
 void dp_fault_injection_end(const struct dp_fault *first, int rank)
 {
     const int nth = failing_allocation(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
@@ -243,9 +261,7 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank)
     if (left > 0) {
         DP_DEBUG("%d allocations", nth - left);
     }
-    if (dp_disk_calls() > 0) {
-        DP_DEBUG("%llu calls changed files", (unsigned long long)dp_disk_calls());
-    }
+    describe_calls();
     dp_disk_set_faults(NULL, 0);
     leak_end();
 }

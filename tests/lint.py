@@ -80,7 +80,7 @@ DOORS = {
     r"zstd\.h": r"runtime/data/records/block\.c",
     r"curl/.*": r"runtime/data/remote/http\.c",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
-                         r"runtime/data/(records/\w+|row_print)\.c|"
+                         r"runtime/data/records/\w+\.c|"
                          r"runtime/run/(dataset|plan)/\w+\.c|"
                          r"runtime/trainer/state/replica_check\.c",
     r"cmocka\.h": r"tests/.*",

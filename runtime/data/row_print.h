@@ -19,8 +19,7 @@ struct dp_row_prints {
     const uint32_t *prints; /* [count]; NULL: rows are not checked */
 };
 
-/* Makes them: the low half of XXH3-64 of the image, with that of the label as seed. prints: out,
- * [count]. */
+/* Makes them: the low half of XXH3-64 of the image, xor that of the label. prints: out, [count]. */
 void dp_row_prints_make(const struct dp_row_prints *rows, uint32_t *prints);
 
 /* Compares rows [first, first + count). Errors: DP_ERR_DISAGREE (reported: the row of this set). */

@@ -9,6 +9,8 @@
 
 #include "base/statistics.h"
 #include "base/trace.h"
+#include "collectives/exchange/autotune_codes.h"
+#include "collectives/exchange/strategy_candidates.h"
 #include "collectives/strategies/comm.h"
 
 enum {
@@ -25,17 +27,11 @@ enum {
 /* A strategy must be this much faster than an earlier one to replace it. */
 static const double margin = 0.97;
 
-/* Candidates besides the names in strategies.def, where nodes have several ranks. even: nodes must
- * have the same number of ranks. free: only where no order is needed; else hier chooses the same by
- * itself. */
-static const struct {
-    const char *text;
-    bool even, free;
-} variants[] = {{"hier:outer=direct", false, true}, {"hier:rails=1", true, false}};
-
 struct candidate {
     char text[DP_STRATEGY_AUTOTUNE_TEXT];
     struct dp_comm *comm; /* NULL: has been dropped */
+    void *codes;          /* owned; the compressor's state over it, or NULL */
+    double tail_s;        /* with a compressor: of the tail, which it leaves alone */
     struct dp_curve curve;
     double turns[TURNS_MAX]; /* at this size */
     int turn_count;
@@ -50,52 +46,15 @@ struct autotune {
     const struct dp_strategy_autotune_config *config;
     struct candidate candidates[CANDIDATES_MAX];
     int count;
-    float *data;               /* [most bytes]; from dp_group_memory */
-    size_t most;               /* bytes of the largest size */
-    struct turn_time *timings; /* [ranks] */
+    struct dp_autotune_codes *codes; /* owned; NULL: no compressor */
+    float *data;                     /* [most bytes]; from dp_group_memory */
+    size_t most;                     /* bytes of the largest size */
+    struct turn_time *timings;       /* [ranks] */
     uint64_t begin_ns;
     double elapsed; /* seconds, by the slowest rank's clock */
 };
 
 /* ---- candidates ---- */
-
-/* Whether `text` is a candidate in any group with this group's nodes. */
-static bool is_listed(const struct dp_group *group, const char *text)
-{
-    const bool several = group->nodes > 1 && group->nodes < group->size;
-
-    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        if (strcmp(text, variants[i].text) == 0) {
-            return several && (dp_group_even(group) || !variants[i].even) &&
-                   !(group->ordered && variants[i].free);
-        }
-    }
-    return dp_plugin_find(&dp_strategies, text, strlen(text)) != NULL;
-}
-
-const char *dp_strategy_autotune_candidate(int i)
-{
-    const struct dp_plugin *plugin = dp_plugin_at(&dp_strategies, i);
-    const int variant = i - dp_strategies.count - dp_strategies.added_count;
-
-    if (plugin != NULL) {
-        return plugin->name;
-    }
-    return variant >= 0 && variant < (int)(sizeof(variants) / sizeof(variants[0]))
-               ? variants[variant].text
-               : NULL;
-}
-
-bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text)
-{
-    const struct dp_plugin *plugin = dp_plugin_find(&dp_strategies, text, strcspn(text, ":"));
-    const struct dp_strategy *strategy = (const struct dp_strategy *)plugin;
-    const char *why_not;
-
-    return is_listed(group, text) && strategy->sum != NULL && !strategy->compares &&
-           !strategy->gpus && strategy->supports(group, &why_not) &&
-           (!group->ordered || dp_strategy_ordered(text, group));
-}
 
 static dp_status add_candidate(struct autotune *c, const char *text)
 {
@@ -106,12 +65,13 @@ static dp_status add_candidate(struct autotune *c, const char *text)
             return DP_OK;
         }
     }
-    if (c->count == CANDIDATES_MAX || !dp_strategy_autotune_admits(c->group, text)) {
+    if (c->count == CANDIDATES_MAX || !dp_strategy_candidate_runs(c->group, text)) {
         return DP_OK;
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
     c->count++;
-    return dp_comm_create(c->group, e->text, c->most / sizeof(float), 0, &e->comm);
+    DP_TRY(dp_comm_create(c->group, e->text, c->most / sizeof(float), 0, &e->comm));
+    return c->codes == NULL ? DP_OK : dp_autotune_codes_open(c->codes, e->comm, &e->codes);
 }
 
 /* The default choice comes first: others must be faster. */
@@ -120,7 +80,7 @@ static dp_status add_candidates(struct autotune *c)
     const char *text, *reason;
 
     DP_TRY(add_candidate(c, dp_strategy_choose(c->group, &reason)));
-    for (int i = 0; (text = dp_strategy_autotune_candidate(i)) != NULL; i++) {
+    for (int i = 0; (text = dp_strategy_candidate(i)) != NULL; i++) {
         DP_TRY(add_candidate(c, text));
     }
     return c->count > 0 ? DP_OK
@@ -130,11 +90,12 @@ static dp_status add_candidates(struct autotune *c)
 
 /* ---- predicted time of a step ---- */
 
+/* With a compressor the tail is timed by itself, and 0 here. */
 static size_t bucket_bytes(const struct autotune *c, int b)
 {
     const struct dp_bucket *bucket = &c->config->plan->buckets[b];
 
-    return c->config->tail_alone && !bucket->exact ? 0 : bucket->range.count * sizeof(float);
+    return c->codes != NULL && bucket->exact ? 0 : bucket->range.count * sizeof(float);
 }
 
 /* Seconds for all buckets. Beyond the curve's last size the longest possible time is in proportion
@@ -142,7 +103,7 @@ static size_t bucket_bytes(const struct autotune *c, int b)
 static double step_seconds(const struct autotune *c, const struct candidate *e, bool shortest)
 {
     const double last = e->curve.bytes[e->curve.count - 1];
-    double seconds = 0.0;
+    double seconds = e->tail_s;
 
     for (int b = 0; b < c->config->plan->count; b++) {
         const double bytes = (double)bucket_bytes(c, b);
@@ -168,8 +129,12 @@ static struct candidate *fastest(struct autotune *c)
     return best;
 }
 
-static void drop(struct candidate *e)
+static void drop(const struct autotune *c, struct candidate *e)
 {
+    if (c->codes != NULL) {
+        dp_autotune_codes_close(c->codes, e->codes);
+        e->codes = NULL;
+    }
     dp_comm_destroy(e->comm);
     e->comm = NULL;
 }
@@ -185,7 +150,7 @@ static void drop_hopeless(struct autotune *c, double least)
         struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->curve.seconds[e->curve.count - 1] > least &&
             step_seconds(c, e, true) > bar) {
-            drop(e);
+            drop(c, e);
         }
     }
 }
@@ -193,17 +158,19 @@ static void drop_hopeless(struct autotune *c, double least)
 /* ---- timing ---- */
 
 /* Times one sum, of data rewritten as backward does; the slowest rank's time counts. */
-static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes, double *seconds)
+static dp_status take_plain_turn(struct autotune *c, struct candidate *e, size_t bytes, bool plain,
+                                 double *seconds)
 {
     const struct dp_slice data = {c->data, bytes / sizeof(float), sizeof(float)};
     struct turn_time mine;
 
-    for (size_t i = 0; i < data.count; i++) {
-        c->data[i] = 1.0f;
+    for (size_t i = 0; i < data.count; i++) { /* all different: some codes sort */
+        c->data[i] = (float)(i * 2654435761u % 65536u) / 65536.0f - 0.5f;
     }
     DP_TRY(dp_group_barrier(c->group));
     const uint64_t begin_ns = dp_now_ns();
-    DP_TRY(dp_comm_sum(e->comm, data, DP_KEEP_ALL));
+    DP_TRY(plain ? dp_comm_sum(e->comm, data, DP_KEEP_ALL)
+                 : dp_autotune_codes_sum(c->codes, e->codes, c->data, bytes));
     mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
     mine.elapsed = (double)(dp_now_ns() - c->begin_ns) / 1e9;
     DP_TRY(dp_group_allgather(c->group, &mine, sizeof(mine), c->timings));
@@ -211,6 +178,24 @@ static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes
     for (int i = 0; i < c->group->size; i++) {
         *seconds = c->timings[i].seconds > *seconds ? c->timings[i].seconds : *seconds;
         c->elapsed = c->timings[i].elapsed > c->elapsed ? c->timings[i].elapsed : c->elapsed;
+    }
+    return DP_OK;
+}
+
+static dp_status take_turn(struct autotune *c, struct candidate *e, size_t bytes, double *seconds)
+{
+    return take_plain_turn(c, e, bytes, c->codes == NULL, seconds);
+}
+
+/* With a compressor: the tail of each candidate, twice, since the first turn may connect. */
+static dp_status measure_tails(struct autotune *c)
+{
+    const struct dp_bucket_plan *plan = c->config->plan;
+    const size_t bytes = plan->buckets[plan->count - 1].range.count * sizeof(float);
+
+    for (int i = 0; i < 2 * c->count && c->codes != NULL && bytes <= c->most; i++) {
+        struct candidate *e = &c->candidates[i % c->count];
+        DP_TRY(take_plain_turn(c, e, bytes, true, &e->tail_s));
     }
     return DP_OK;
 }
@@ -280,7 +265,7 @@ static void add_points(struct autotune *c, size_t bytes)
     for (int i = 0; i < c->count; i++) {
         struct candidate *e = &c->candidates[i];
         if (e->comm != NULL && e->turn_count == 0) {
-            drop(e);
+            drop(c, e);
         } else if (e->comm != NULL) {
             e->curve.bytes[e->curve.count++] = (double)bytes;
         }
@@ -316,20 +301,36 @@ static dp_status more_rounds(struct autotune *c, size_t bytes)
     return DP_OK;
 }
 
-/* The next size: the largest bucket of at most STEP times this size; or STEP times this size, if
- * all larger buckets are beyond that. */
+/* The next size: the largest bucket of at most STEP times this size. If all larger buckets are
+ * beyond that: STEP times this size; with a compressor, which needs a bucket, the smallest of
+ * them. */
 static size_t next_size(const struct autotune *c, size_t bytes)
 {
     const size_t limit = bytes * STEP < c->most ? bytes * STEP : c->most;
-    size_t next = 0;
+    size_t next = 0, smallest = c->most;
 
     for (int b = 0; b < c->config->plan->count; b++) {
         const size_t size = bucket_bytes(c, b);
         if (size > bytes && size <= limit && size > next) {
             next = size;
         }
+        if (size > bytes && size < smallest) {
+            smallest = size;
+        }
     }
-    return next > 0 ? next : limit;
+    return next > 0 ? next : c->codes != NULL ? smallest : limit;
+}
+
+/* Of a compressor the smallest bucket. */
+static size_t first_size(const struct autotune *c)
+{
+    size_t smallest = c->most;
+
+    for (int b = 0; b < c->config->plan->count && c->codes != NULL; b++) {
+        const size_t size = bucket_bytes(c, b);
+        smallest = size > 0 && size < smallest ? size : smallest;
+    }
+    return c->codes != NULL || c->most < BYTES_FIRST ? smallest : BYTES_FIRST;
 }
 
 static int left(const struct autotune *c)
@@ -344,10 +345,11 @@ static int left(const struct autotune *c)
 
 static dp_status measure(struct autotune *c)
 {
-    size_t bytes = c->most < BYTES_FIRST ? c->most : BYTES_FIRST;
+    size_t bytes = first_size(c);
     bool complete;
 
     c->begin_ns = dp_now_ns();
+    DP_TRY(measure_tails(c));
     for (int k = 0; k < DP_CURVE_POINTS && left(c) > 1; k++) {
         if (c->elapsed + 2.0 * round_seconds(c) > c->config->budget_s) {
             break;
@@ -425,13 +427,24 @@ static dp_status choose(struct autotune *c, struct dp_strategy_autotune_result *
     return dp_group_broadcast(c->group, out, sizeof(*out), 0);
 }
 
-static size_t largest_size(const struct autotune *c)
+/* Of a compressor, which needs a whole bucket, the largest bucket that is no larger than
+ * BYTES_MAX, or else the smallest one. */
+static size_t largest_size(const struct dp_strategy_autotune_config *config)
 {
-    size_t most = 0;
+    const bool codes = config->compressor != NULL && strcmp(config->compressor, "none") != 0;
+    size_t most = 0, fits = 0, least = SIZE_MAX;
 
-    for (int b = 0; b < c->config->plan->count; b++) {
-        const size_t bytes = bucket_bytes(c, b);
+    for (int b = 0; b < config->plan->count; b++) {
+        const size_t bytes = config->plan->buckets[b].range.count * sizeof(float);
+        if (codes && config->plan->buckets[b].exact) {
+            continue;
+        }
         most = bytes > most ? bytes : most;
+        fits = bytes > fits && bytes <= BYTES_MAX ? bytes : fits;
+        least = bytes < least ? bytes : least;
+    }
+    if (codes) {
+        return fits > 0 ? fits : least;
     }
     return most < BYTES_MAX ? most : BYTES_MAX;
 }
@@ -449,11 +462,14 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     }
     c->group = group;
     c->config = config;
-    c->most = largest_size(c);
+    c->most = largest_size(config);
     c->timings = dp_zalloc((size_t)group->size, sizeof(*c->timings));
     c->data = dp_group_memory(group, DP_MEM_COMM, c->most);
     if (c->timings == NULL || c->data == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "choosing a strategy needs %zu MB", c->most >> 20);
+    }
+    if (status == DP_OK) {
+        status = dp_autotune_codes_create(config->compressor, config->plan, c->most, &c->codes);
     }
     if (status == DP_OK) {
         status = add_candidates(c);
@@ -466,8 +482,9 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     }
     dp_group_leave(group, status);
     for (int i = 0; i < c->count; i++) {
-        drop(&c->candidates[i]);
+        drop(c, &c->candidates[i]);
     }
+    dp_autotune_codes_destroy(c->codes);
     dp_group_release(group, c->data);
     dp_free(c->timings);
     dp_free(c);

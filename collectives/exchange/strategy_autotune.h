@@ -10,6 +10,9 @@
  * sizes that were not reached are predicted in proportion to their bytes. So a slow network is
  * measured with small buckets, a fast one with those of the model.
  *
+ * With a compressor, what it sends is timed: its own sums of the plan's buckets, with their
+ * tensors, over each strategy; and the tail, which is never compressed.
+ *
  * One strategy is chosen for all buckets. A step has only one or two small ones (mostly the tail),
  * so a second strategy could save only a few latencies. One strategy has one name for the banner,
  * --plan and checkpoints, and one answer to whether lanes may use it.
@@ -29,20 +32,14 @@ enum { DP_STRATEGY_AUTOTUNE_TEXT = 64, DP_STRATEGY_AUTOTUNE_WHY = 192 };
 
 struct dp_strategy_autotune_config {
     const struct dp_bucket_plan *plan;
-    bool tail_alone; /* the buckets go through a compressor: only the tail counts */
-    double budget_s; /* for all turns; a turn in progress at the end is finished */
+    const char *compressor; /* that the buckets go through; NULL, "none": they do not */
+    double budget_s;        /* for all turns; a turn in progress at the end is finished */
 };
 
 struct dp_strategy_autotune_result {
     char strategy[DP_STRATEGY_AUTOTUNE_TEXT];
     char why[DP_STRATEGY_AUTOTUNE_WHY]; /* "measured: direct 3.12 ms a step, ring 13.9, rhd 144" */
 };
-
-/* What may be a candidate in some group: number i, from 0; NULL past the last. */
-const char *dp_strategy_autotune_candidate(int i);
-
-/* Whether `text` is a candidate in this group. Local. */
-bool dp_strategy_autotune_admits(const struct dp_group *group, const char *text);
 
 /*
  * Chooses the strategy, the same on every rank. group->stream must be set. Collective; no engine

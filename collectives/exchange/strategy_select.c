@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/exchange/sharding.h"
+#include "collectives/exchange/strategy_candidates.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/comm.h"
 
@@ -74,7 +75,7 @@ bool dp_strategy_select_may_measure(const struct dp_group *group, const struct d
 
     asked.ordered = ordered;
     return strncmp(text, over_staged, length) == 0 &&
-           dp_strategy_autotune_admits(&asked, text + length);
+           dp_strategy_candidate_runs(&asked, text + length);
 }
 
 /* Drops the strategy on all ranks if it cannot run on one; they may be on different machines. */
@@ -96,7 +97,7 @@ static dp_status select_fastest(struct dp_group *group, const struct dp_exchange
 {
     const struct dp_strategy_autotune_config autotune = {
         .plan = plan,
-        .tail_alone = dp_exchange_compresses(config),
+        .compressor = config->compressor,
         .budget_s = AUTOTUNE_MS / 1e3,
     };
     struct dp_strategy_autotune_result fastest;

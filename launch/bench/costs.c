@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 /* Whose costs they are. */
+#include "collectives/exchange/strategy_candidates.h"
 #include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/strategy.h"
 
@@ -126,7 +127,7 @@ static dp_status add_row(const struct costs *c, const struct dp_group *group, co
     double bytes;
 
     name = over != NULL ? over + strlen(":over=") : name; /* as many bytes, in the same order */
-    if (!dp_strategy_autotune_admits(group, name)) {
+    if (!dp_strategy_candidate_runs(group, name)) {
         return DP_OK;
     }
     row = dp_json_push_object(rows);
@@ -151,7 +152,7 @@ static dp_status add_rows(const struct costs *c, const struct dp_group *group, s
         }
         return DP_OK;
     }
-    for (int i = 0; (name = dp_strategy_autotune_candidate(i)) != NULL; i++) {
+    for (int i = 0; (name = dp_strategy_candidate(i)) != NULL; i++) {
         DP_TRY(add_row(c, group, name, rows));
     }
     return DP_OK;

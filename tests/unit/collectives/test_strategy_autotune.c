@@ -33,6 +33,7 @@ static const int two_nodes[] = {0, 0, 1, 1}, four_nodes[] = {0, 1, 2, 3}, odd_no
 static struct {
     double sleep_s;     /* before a sum */
     double sleep_bytes; /* only from so many bytes on */
+    double gather_s;    /* before a gather, which is else around a ring */
     bool idle;          /* sums nothing: faster than any other */
     bool ordered;
     int opened[RANKS_MAX], turns[RANKS_MAX];
@@ -79,6 +80,15 @@ static dp_status plant_sum(void *state, struct dp_slice data, enum dp_keep keep)
     return plant.idle ? DP_OK : dp_comm_sum(p->direct, data, keep);
 }
 
+static dp_status plant_gather(void *state, struct dp_slice data)
+{
+    const struct planted *p = state;
+    const struct timespec time = {0, (long)(plant.gather_s * 1e9)};
+
+    (void)nanosleep(&time, NULL);
+    return dp_comm_gather(p->direct, data);
+}
+
 static void plant_close(void *state)
 {
     struct planted *p = state;
@@ -101,13 +111,15 @@ static const struct dp_strategy planted = {
     .supports = plant_supports,
     .open = plant_open,
     .sum = plant_sum,
+    .gather = plant_gather,
     .close = plant_close,
 };
 
 /* ---- autotuning ---- */
 
 struct arena {
-    bool ordered, tail_alone;
+    bool ordered;
+    const char *compressor;
     double budget_s;
     struct dp_strategy_autotune_result *results; /* [ranks] */
 };
@@ -115,7 +127,7 @@ struct arena {
 static size_t contends(struct dp_group *group, const void *arg)
 {
     const struct arena *arena = arg;
-    struct dp_strategy_autotune_config config = {.tail_alone = arena->tail_alone,
+    struct dp_strategy_autotune_config config = {.compressor = arena->compressor,
                                                  .budget_s = arena->budget_s};
     struct dp_bucket_plan *plan = NULL;
     size_t wrong;
@@ -293,16 +305,38 @@ static void a_strategy_that_is_slow_with_large_buckets_is_not_chosen(void **stat
     assert_int_equal(plant.largest, 262144 * sizeof(float));
 }
 
-static void with_a_compressor_only_the_tail_counts(void **state)
+/* The planted strategy sums the tail in no time, and spreads codes slowly. */
+static void with_a_compressor_what_it_sends_counts(void **state)
 {
-    const struct arena arena = {.tail_alone = true};
+    const struct arena arena = {.compressor = "fp16"};
 
     (void)state;
     plant.idle = true;
-    plant.sleep_s = 0.05;
+    plant.gather_s = 0.05;
+    assert_string_not_equal(hold(4, four_nodes, arena).strategy, "planted");
+    assert_int_equal(plant.largest,
+                     DP_BLOCK * sizeof(float)); /* the tail alone is summed plainly */
+    plant.gather_s = 0.0;
+    plant.sleep_s = 0.05; /* the sums of buckets would be slow, but there are none */
     plant.sleep_bytes = 1024;
-    assert_string_equal(hold(4, four_nodes, arena).strategy, "planted");
+    assert_int_equal(strncmp(hold(4, four_nodes, arena).why, "measured: ", 10), 0);
     assert_int_equal(plant.largest, DP_BLOCK * sizeof(float));
+}
+
+static void every_compressor_can_be_timed(void **state)
+{
+    static const char *const texts[] = {
+        "none",           "bf16", "int8", "onebit", "topk:ratio=0.01", "randomk:ratio=0.01",
+        "powersgd:rank=2"};
+
+    (void)state;
+    plant.idle = true;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const struct dp_strategy_autotune_result r =
+            hold(4, two_nodes, (struct arena){.compressor = texts[i]});
+        assert_int_equal(strncmp(r.why, "measured: ", 10), 0);
+        assert_non_null(strstr(r.why, "ring"));
+    }
 }
 
 static void for_lanes_only_ordered_strategies_are_measured(void **state)
@@ -422,7 +456,8 @@ int main(void)
         cmocka_unit_test_setup(a_slow_strategy_is_not_chosen_and_drops_out, reset),
         cmocka_unit_test_setup(the_fastest_strategy_is_chosen, reset),
         cmocka_unit_test_setup(a_strategy_that_is_slow_with_large_buckets_is_not_chosen, reset),
-        cmocka_unit_test_setup(with_a_compressor_only_the_tail_counts, reset),
+        cmocka_unit_test_setup(with_a_compressor_what_it_sends_counts, reset),
+        cmocka_unit_test_setup(every_compressor_can_be_timed, reset),
         cmocka_unit_test_setup(for_lanes_only_ordered_strategies_are_measured, reset),
         cmocka_unit_test_setup(without_shared_memory_hier_is_not_measured, reset),
         cmocka_unit_test_setup(the_time_limit_is_kept, reset),

@@ -119,7 +119,8 @@ itself exceeds is raised to what it reached, which the report says (`limits.rais
 The report and the page have a table of the parts of a step: what each takes, what it would take at
 its limit, and which limit that is. For input and reading, which go on beside the step, the part is
 the whole step. A limit of 12 % for the input means that its threads could prepare eight times as
-much.
+much. A checkpoint is its writing alone: its thread, which runs where no other needs its core, often
+waits for one, which does not count.
 
 The report of a terminal and the page show the ten layers that take longest, with the part that
 each reaches of its limit: what its arithmetic allows, or the memory that it needs (a roofline,
@@ -137,12 +138,18 @@ processor time that was used |
 larger buckets, fp16 between hosts, a larger batch | sums as measured alone, or in proportion to \
 bytes |
 | `straggler` | waiting for ranks that are late | a look at that rank | no such waiting |
-| `contention` | computing slower than one rank alone | a core for each rank, or fewer \
-ranks | the fastest steps of one rank alone, and the sum |
+| `contention` | computing slower than one rank alone, or other programs on a rank's cores | \
+a core for each rank, fewer ranks, or an end of that work | the fastest steps of one \
+rank alone, and the sum; or no such waiting |
 | `memory` | checkpoints, the optimizer, or pages that come back from a disk | fewer \
 checkpoints, `zero1`, a larger batch, or more memory | the same cost, less often, or no such \
 waiting |
 | `launch` | calls, whatever the rows | a batch four times as large | as it was measured |
+
+Ranks that lose more than half of the step to a late rank, or to checkpoints, also compute slower
+meanwhile: without that they are expected to be as fast as one rank alone, and the sum. Other
+programs had what was busy on a rank's CPUs and was none of the ranks', as far as the rank's main
+thread waited for a core meanwhile; over 5 % of the step the report says so.
 
 `--explain` of `ddp_train` or `ddp_report` prints every term of it.
 [Bottlenecks that were planted](../benchmarks/results/notes/verdict.md) shows how near predictions
@@ -179,8 +186,10 @@ only to 0.03 (`benchmarks/results/report_cost.json`).
 
 * **Memory** by purpose, as the program allocates it; of the libraries' memory their code and their
   part of the heap. What is resident beside that is `unexplained`, and said where it is more than a
-  tenth. After the first steps nothing should be allocated: memory of a purpose that grows and
-  never shrinks is a leak, and a warning names the purpose. `report.memory_budget_mb` warns, too.
+  tenth. So is a peak that is a tenth above the prediction: what `--check` predicts, the code of the
+  libraries that are loaded, and what measuring takes for a while. After the first steps nothing
+  should be allocated: memory of a purpose that grows and never shrinks is a leak, and a warning
+  names the purpose. `report.memory_budget_mb` warns, too.
 * **Use** of processors in the steady steps: cores that each kind of thread kept busy, how many
   threads were ready and had no core, page faults and context switches a step, bytes of network and
   disks. Threads that libraries start count as computing. Of NVIDIA GPUs NVML says use, clock, what

@@ -6,13 +6,14 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/trace.h"
 
-enum { TEXT_BYTES = 8192, PATH_BYTES = 512 };
+enum { TEXT_BYTES = 8192, PATH_BYTES = 512, LINE_BYTES = 512 };
 
 /* A small file as text; false: it cannot be read. */
 static bool read_text(char text[TEXT_BYTES], const char *path)
@@ -86,17 +87,73 @@ static void add_threads(const char *root, struct dp_usage *out)
     }
 }
 
-/* /proc/self/schedstat is of the thread that began the process. */
-static uint64_t queued_of_main(const char *root)
+/* self: of the thread that began the process; thread-self: of the calling one. */
+static uint64_t queued_of(const char *root, const char *self)
 {
     char path[PATH_BYTES], text[TEXT_BYTES];
     uint64_t queued_ns = 0;
 
-    (void)snprintf(path, sizeof(path), "%s/self/schedstat", root);
+    (void)snprintf(path, sizeof(path), "%s/%s/schedstat", root, self);
     if (read_text(text, path)) {
         (void)sscanf(text, "%*u %" SCNu64, &queued_ns); /* NOLINT(cert-err34-c): the kernel's */
     }
     return queued_ns;
+}
+
+uint64_t dp_thread_queued_ns(void)
+{
+    return queued_of("/proc", "thread-self");
+}
+
+/* ---- CPUs ---- */
+
+/* Whether a list such as "0-3,8" has this number. */
+static bool has_number(const char *list, long number)
+{
+    while (*list != '\0') {
+        char *end;
+        const long first = strtol(list, &end, 10);
+        const long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+
+        if (end == list || (first <= number && number <= last)) {
+            return end != list;
+        }
+        list = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+/* Lines "cpu0 user nice system idle ..." stand first, after the sum of all. */
+int64_t dp_cpus_busy_ns_from(const char *root, const char *cpus)
+{
+    const int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
+    char path[PATH_BYTES], line[LINE_BYTES];
+    int64_t ticks = -1;
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/stat", root);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL &&
+           strncmp(line, "cpu", 3) == 0) {
+        long number;
+        int64_t user, nice, system;
+
+        if (sscanf(line, /* NOLINT(cert-err34-c): the kernel's */
+                   "cpu%ld %" SCNd64 " %" SCNd64 " %" SCNd64, &number, &user, &nice,
+                   &system) == 4 &&
+            line[3] != ' ' && has_number(cpus, number)) {
+            ticks = (ticks < 0 ? 0 : ticks) + user + nice + system;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return ticks < 0 ? -1 : ticks * tick_ns;
+}
+
+int64_t dp_cpus_busy_ns(const char *cpus)
+{
+    return dp_cpus_busy_ns_from("/proc", cpus);
 }
 
 /* ---- disks and network ---- */
@@ -178,7 +235,7 @@ void dp_usage_read_from(const char *root, struct dp_usage *out)
     if (getrusage(RUSAGE_THREAD, &used) == 0) {
         out->own_user_ns = in_ns(&used.ru_utime);
     }
-    out->own_queued_ns = queued_of_main(root);
+    out->own_queued_ns = queued_of(root, "self");
     add_threads(root, out);
     out->disk_bytes = disk_bytes(root);
     out->net_bytes = net_bytes(root);

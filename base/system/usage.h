@@ -66,6 +66,16 @@ void dp_usage_add(struct dp_usage *sum, const struct dp_usage *from, const struc
 /* The same from the files below `root` in place of "/proc". */
 void dp_usage_read_from(const char *root, struct dp_usage *out);
 
+/* What all programs together have had of these CPUs ("0-3,8"), in ns of processor time, without
+ * interrupts; below 0: not known. The kernel counts in hundredths of a second. */
+int64_t dp_cpus_busy_ns(const char *cpus);
+
+/* The same from the files below `root`. */
+int64_t dp_cpus_busy_ns_from(const char *root, const char *cpus);
+
+/* What the calling thread waited for a core so far, while it was ready; 0: not known. */
+uint64_t dp_thread_queued_ns(void);
+
 /* Processor energy of this host, as the kernel counts it: all packages, without memory. */
 struct dp_energy {
     int packages; /* that can be read; 0: none, or not looked yet */

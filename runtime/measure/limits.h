@@ -31,7 +31,7 @@ enum { DP_DISK_READ, DP_DISK_WRITE, DP_DISK_RATES };
 struct dp_limits {
     bool measured; /* all else is of this rank, but for `sum` and `links` */
     struct dp_machine_rates machine;
-    char raised[64]; /* keys of those that a layer exceeds, and what it reaches they now are */
+    char raised[96]; /* keys of those that a layer exceeds, and what it reaches they now are */
     double disk_gbs[DP_DISK_RATES];  /* GB = 1e9 bytes; NaN: not measured */
     struct dp_exchange_speed sum;    /* equal on all ranks */
     struct dp_cost links;            /* equal on all ranks; zeroed in short runs */

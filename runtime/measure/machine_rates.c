@@ -153,14 +153,22 @@ static dp_status measure(struct trial *t, size_t bytes, double seconds,
     return t->host != NULL ? crossing_rate(t, bytes, share, &out->host_device_gbs) : DP_OK;
 }
 
-static size_t product_side(const struct dp_device *device, double seconds)
+static size_t product_side(const struct dp_device *device, bool quick)
 {
-    return seconds < quick_s ? QUICK_SIDE : device->host_memory ? HOST_SIDE : DEVICE_SIDE;
+    return quick ? QUICK_SIDE : device->host_memory ? HOST_SIDE : DEVICE_SIDE;
 }
 
-static size_t copy_bytes(const struct dp_device *device, double seconds)
+static size_t copy_bytes(const struct dp_device *device, bool quick)
 {
-    return seconds < quick_s ? QUICK_COPY : device->host_memory ? HOST_COPY : DEVICE_COPY;
+    return quick ? QUICK_COPY : device->host_memory ? HOST_COPY : DEVICE_COPY;
+}
+
+size_t dp_machine_rates_bytes(const struct dp_device *device, bool quick)
+{
+    const size_t side = product_side(device, quick), bytes = copy_bytes(device, quick);
+    const size_t square = side * side * sizeof(float);
+
+    return 2 * (square > bytes ? square : bytes) + square;
 }
 
 /* Narrow types on hosts compute in pieces of float32, in memory that is reserved. */
@@ -176,7 +184,8 @@ static dp_status reserve(const struct trial *t)
 static dp_status with_memory(struct trial *t, double seconds, struct dp_machine_rates *out)
 {
     const struct dp_device *device = t->stream->device;
-    const size_t square = t->side * t->side * sizeof(float), bytes = copy_bytes(device, seconds);
+    const size_t square = t->side * t->side * sizeof(float),
+                 bytes = copy_bytes(device, seconds < quick_s);
     const size_t most = square > bytes ? square : bytes;
     dp_status status = DP_OK;
 
@@ -214,7 +223,7 @@ dp_status dp_machine_rates_measure(const struct dp_stream *like, int threads, do
                                    struct dp_machine_rates *out)
 {
     const struct dp_device *device = like->device;
-    struct trial trial = {.side = product_side(device, seconds)};
+    struct trial trial = {.side = product_side(device, seconds < quick_s)};
     struct dp_log_capture capture;
     dp_status status;
 

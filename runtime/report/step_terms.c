@@ -183,6 +183,36 @@ static void add_places(const struct dp_run_summary *s, struct dp_step_terms *t)
     }
 }
 
+/* CPUs that threads of a rank kept busy. */
+static double own_cpus(const struct dp_run_rank *rank)
+{
+    return rank->compute_cores + rank->communication_cores + rank->input_cores +
+           rank->writer_cores + rank->other_cores;
+}
+
+/* What is busy on a rank's CPUs and not of the ranks there is of other programs. A rank loses time
+ * to them as far as its main thread waited for a core. */
+static void add_others(const struct dp_run_summary *s, struct dp_step_terms *t)
+{
+    for (int i = 0; i < s->rank_count; i++) {
+        const struct dp_run_rank *mine = &s->ranks[i];
+        double others = mine->busy_cores, lost;
+        for (int k = 0; k < s->rank_count; k++) {
+            const struct dp_run_rank *rank = &s->ranks[k];
+            const bool there =
+                strcmp(mine->host, rank->host) == 0 && strcmp(mine->cpus, rank->cpus) == 0;
+            others -= there ? own_cpus(rank) : 0.0;
+        }
+        lost = fmin(others * step_of(mine), mine->queued_ms);
+        if (lost > t->others && isfinite(others)) {
+            t->others = lost;
+            t->disturbed = i;
+            t->others_cpus = others;
+            t->disturbed_cpus = cores_in(mine->cpus);
+        }
+    }
+}
+
 bool dp_step_terms_find(const struct dp_run_summary *s, struct dp_step_terms *out)
 {
     struct dp_step_terms t = {.late = -1, .crowding = 1.0};
@@ -195,6 +225,7 @@ bool dp_step_terms_find(const struct dp_run_summary *s, struct dp_step_terms *ou
     add_least(s, &t);
     add_waiting(s, &t);
     add_places(s, &t);
+    add_others(s, &t);
     if (s->limit_larger > 0.0) {
         t.launch = t.passes * fmax(1.0 - s->limit_larger / DP_LARGER_BATCH, 0.0);
     }

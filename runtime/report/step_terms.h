@@ -19,6 +19,10 @@ struct dp_step_terms {
     double hidden;                                /* communication beside computing */
     double used;                                  /* processor time of all threads, of a rank */
     double input_used;                            /* of those that prepare batches */
+    double others; /* other programs had its core, of the rank that lost most by that; its index,
+                    * and of how many CPUs they had how many: */
+    int disturbed;
+    double others_cpus, disturbed_cpus;
     double queued; /* that threads of a rank were ready, and had no core */
     double paging; /* waits for pages from a disk, of the rank that waits most; its index: */
     int paged;

@@ -13,8 +13,12 @@
 #include "runtime/report/live/progress.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
+#include "runtime/report/resources/memory_use.h"
+#include "runtime/report/step_terms.h"
 
 static const double unexplained_most = 0.1; /* of the memory; more is said */
+
+static const double disturbs_least = 0.05; /* of the step; more is said */
 
 enum { CELL_BYTES = DP_FIGURE_BYTES, LINE_BYTES = 2048, INDENT = 4 };
 
@@ -78,11 +82,28 @@ static void print_baseline(const struct dp_run_summary *s, FILE *out)
                  dp_figure_or_dash(s->baseline_source), measured);
 }
 
+/* The purpose that takes most memory. */
+static const char *largest_use(const struct dp_run_summary *s)
+{
+    const char *key = "";
+    int64_t most = -1;
+
+#define X(name, purpose)              \
+    if (s->memory_##purpose > most) { \
+        most = s->memory_##purpose;   \
+        key = #purpose;               \
+    }
+    DP_MEMORY_USES(X)
+#undef X
+    return key;
+}
+
 /* Of the rank with most memory. */
 static void print_memory(const struct dp_run_summary *s, FILE *out)
 {
     char peak[CELL_BYTES], predicted[CELL_BYTES], unexplained[CELL_BYTES],
         rest[2 * CELL_BYTES] = "";
+    const double over = (double)(s->memory_peak - s->memory_predicted);
 
     if (s->memory_peak <= 0) {
         return;
@@ -90,6 +111,9 @@ static void print_memory(const struct dp_run_summary *s, FILE *out)
     if ((double)s->memory_unexplained > unexplained_most * (double)s->memory_peak) {
         (void)snprintf(rest, sizeof(rest), ", of which nothing explains %s",
                        dp_figure_bytes(unexplained, s->memory_unexplained));
+    } else if (over > unexplained_most * (double)s->memory_predicted && s->memory_predicted > 0) {
+        (void)snprintf(rest, sizeof(rest), ": %.0f %% more; most of it: %s",
+                       100.0 * over / (double)s->memory_predicted, largest_use(s));
     }
     dp_paragraph(out, INDENT,
                  "memory of a rank: at most %s, after step %" PRId64 ", predicted %s%s%s%s",
@@ -97,6 +121,22 @@ static void print_memory(const struct dp_run_summary *s, FILE *out)
                  dp_figure_bytes(predicted, s->memory_predicted), rest,
                  s->memory_growing != NULL ? "; it grows: " : "",
                  s->memory_growing != NULL ? s->memory_growing : "");
+}
+
+/* Ranks whose cores others use are slow for no reason of their own. */
+static void print_others(const struct dp_run_summary *s, FILE *out)
+{
+    struct dp_step_terms terms;
+
+    if (dp_step_terms_find(s, &terms) && terms.others > disturbs_least * terms.step) {
+        const struct dp_run_rank *rank = &s->ranks[terms.disturbed];
+        dp_paragraph(out, INDENT,
+                     "other programs had %.1f of the %.0f CPU%s of rank %" PRId64
+                     " on %s, which waited for one %.0f %% of the step",
+                     terms.others_cpus, terms.disturbed_cpus,
+                     dp_plural((uint64_t)terms.disturbed_cpus), rank->rank, rank->host,
+                     100.0 * terms.others / terms.step);
+    }
 }
 
 static void print_staleness(const struct dp_histogram *staleness, FILE *out)
@@ -200,6 +240,7 @@ void dp_run_summary_print(const struct dp_run_summary *summary, FILE *out)
     print_baseline(summary, out);
     print_line(summary, DP_LINE_COST, out);
     print_memory(summary, out);
+    print_others(summary, out);
     print_staleness(&summary->staleness, out);
     print_ranks(summary, out);
     begin(DP_COLOUR_BOLD, out);

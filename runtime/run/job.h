@@ -96,7 +96,7 @@ struct dp_run_job {
     uint64_t spread_labels; /* data_prints.h */
     struct dp_class_names class_names;
     size_t skipped_samples;   /* bad ones, which were left out */
-    int64_t predicted_memory; /* bytes of this rank; on a GPU's host those of the GPU */
+    int64_t predicted_memory; /* bytes of this rank, without measuring; with a GPU those there */
     uint64_t total_steps, steps_per_epoch;
     uint64_t schedule_steps;              /* that the learning rate is made for */
     struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */

@@ -183,13 +183,21 @@ void dp_memory_parts_read(struct dp_memory_parts *out)
     out->resident = kilobytes_after(text, "\nVmRSS:");
     out->code = kilobytes_after(text, "\nRssFile:");
     out->anonymous = kilobytes_after(text, "\nRssAnon:");
+    out->shared = kilobytes_after(text, "\nRssShmem:");
     out->heap = heap_bytes();
 }
 
-int64_t dp_memory_libraries(const struct dp_memory_parts *parts, int64_t ours, int64_t *unexplained)
+static int64_t larger(int64_t a, int64_t b)
 {
-    const int64_t rest = parts->anonymous - parts->heap;
+    return a > b ? a : b;
+}
 
-    *unexplained = rest > 0 ? rest : 0;
-    return parts->code + (parts->heap > ours ? parts->heap - ours : 0);
+int64_t dp_memory_libraries(const struct dp_memory_parts *parts, int64_t ours, int64_t counted,
+                            int64_t *unexplained)
+{
+    const int64_t private = larger(ours, counted - parts->shared);
+    const int64_t heap = parts->heap < parts->anonymous ? parts->heap : parts->anonymous;
+
+    *unexplained = larger(parts->anonymous - larger(parts->heap, private), 0);
+    return parts->code + larger(heap - private, 0);
 }

@@ -80,6 +80,7 @@ struct dp_memory_parts {
     int64_t resident;  /* 0: not known */
     int64_t code;      /* of files: the program and its libraries */
     int64_t anonymous; /* heap, stacks, mappings */
+    int64_t shared;    /* with other processes */
     int64_t heap;      /* that the C library has given out, to base/mem too, or keeps */
 };
 
@@ -87,12 +88,14 @@ struct dp_memory_parts {
 void dp_memory_parts_read(struct dp_memory_parts *out);
 
 /*
- * What libraries take: code, and heap that base/mem has not given out.
+ * What libraries take: code, and resident heap that is not ours. What MPI has allocated for us is
+ * in its heap where it is not shared.
  *
  *   ours         dp_mem_heap()
+ *   counted      all that is counted by purpose, ours included
  *   unexplained  out  anonymous memory that is not of the heap: stacks, mappings of libraries
  */
-int64_t dp_memory_libraries(const struct dp_memory_parts *parts, int64_t ours,
+int64_t dp_memory_libraries(const struct dp_memory_parts *parts, int64_t ours, int64_t counted,
                             int64_t *unexplained);
 
 #endif

@@ -6,6 +6,7 @@
 #include "collectives/core/consistency.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/stream/raw_cache.h"
+#include "runtime/report/resources/memory_use.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
 static bool on_one_node(const struct dp_group *group, int ranks)
@@ -46,6 +47,7 @@ static int64_t predict_rank(const struct dp_run_job *job, const struct dp_memory
     struct dp_memory_ranks ranks = {
         .trainers = trains, .servers = !trains, .first = true, .leads = group->rank == 0};
     size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct dp_memory_parts now;
 
     for (int i = 0; i < group->rank; i++) {
         ranks.first = ranks.first && group->node_of[i] != group->node_of[group->rank];
@@ -55,7 +57,8 @@ static int64_t predict_rank(const struct dp_run_job *job, const struct dp_memory
     } else {
         dp_memory_plan_device(plan, micro_batch, bytes);
     }
-    return (int64_t)dp_memory_plan_sum(bytes);
+    dp_memory_parts_read(&now); /* libraries are loaded by now */
+    return (int64_t)dp_memory_plan_sum(bytes) + (job->device->host_memory ? now.code : 0);
 }
 
 dp_status dp_run_check_data_memory(struct dp_run_job *job, size_t train_count, size_t read_tests,

@@ -76,6 +76,8 @@ static void describe_rank(const struct dp_run_job *job, struct dp_figures *figur
     rank->peak_device_bytes = peak_device_bytes(job->device);
     *wire = done == 0 ? 0 : (int64_t)(dp_trainer_wire_bytes(job->trainer) / done);
     dp_resources_describe(&figures->resources, job, ledger, rank);
+    rank->memory_predicted +=
+        rank->memory_predicted > 0 ? (int64_t)dp_run_measuring_bytes(job, figures) : 0;
     rank->copied_sent = *wire;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/report/summary_read.h"
+#include "runtime/trainer/prepare/memory_plan.h"
 
 enum { KEY_BYTES = 256 };
 
@@ -27,6 +28,22 @@ static const char *folder_of(const char *path)
     return path == NULL || path[0] == '\0' || strstr(path, "://") != NULL ? NULL : path;
 }
 
+static bool is_quick(const struct dp_run_job *job)
+{
+    return job->total_steps - job->resume.step < 40;
+}
+
+size_t dp_run_measuring_bytes(const struct dp_run_job *job, const struct dp_figures *figures)
+{
+    const bool alone = dp_run_leads(job) && job->world->train->size > 1 &&
+                       !(figures->baseline.given > 0.0) && !figures->baseline.before.no_memory;
+    const struct dp_memory_plan plan = {.config = job->config, .model = job->model};
+    const size_t machine = dp_machine_rates_bytes(job->device, is_quick(job));
+    const size_t state = alone ? dp_memory_plan_state(&plan) : 0;
+
+    return machine > state ? machine : state;
+}
+
 static struct dp_limits_config describe_measuring(const struct dp_training *run,
                                                   char host_key[KEY_BYTES])
 {
@@ -37,7 +54,7 @@ static struct dp_limits_config describe_measuring(const struct dp_training *run,
     write_host_key(job, host_key);
     return (struct dp_limits_config){
         .threads = job->threads,
-        .quick = job->total_steps - job->resume.step < 40,
+        .quick = is_quick(job),
         .step_s = (double)run->figures.ledger.last_ns / 1e9,
         .host_key = job->config->comm.plan_cache ? host_key : NULL,
         .data_folder = leads && !is_made ? folder_of(job->config->data.dir) : NULL,

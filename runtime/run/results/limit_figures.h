@@ -14,6 +14,10 @@ DP_CHECKED dp_status dp_run_measure_limits(struct dp_training *run);
 /* The same after the last step: the machine's rates are the better ones of both. */
 DP_CHECKED dp_status dp_run_measure_limits_again(struct dp_training *run);
 
+/* Memory of this rank that measuring takes for a while: of the machine, or on rank 0 of one rank
+ * alone. */
+size_t dp_run_measuring_bytes(const struct dp_run_job *job, const struct dp_figures *figures);
+
 /* Sets what a rank knows of its own limits. Local. */
 void dp_run_describe_limits(const struct dp_trainer *trainer, const struct dp_limits *limits,
                             struct dp_run_rank *rank);

@@ -9,7 +9,7 @@
 
 /* Rank 0: sets the table `parts` of a summary whose ranks and limits are filled in; parts whose
  * limit is not known are left out. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_part_limits_summarize(const struct dp_training *run,
+DP_CHECKED dp_status dp_part_limits_summarize(struct dp_training *run,
                                               struct dp_run_summary *summary);
 
 #endif

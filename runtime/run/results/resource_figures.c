@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "runtime/report/figure_text.h"
+#include "runtime/report/page/page_step.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/run/results/resources.h"
 
@@ -23,16 +24,17 @@ static void describe_memory(struct dp_resources *r, const struct dp_run_job *job
 {
     const struct dp_memory_leak leak = dp_memory_use_leak(&r->memory);
     size_t counted[DP_MEM_PURPOSE_COUNT];
-    int64_t bytes[DP_MEMORY_USE_COUNT];
+    int64_t bytes[DP_MEMORY_USE_COUNT], sum = 0;
     struct dp_memory_parts parts;
 
     for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
         counted[i] = dp_mem_bytes((enum dp_purpose)i);
+        sum += (int64_t)counted[i];
     }
     dp_memory_group(counted, bytes);
     dp_memory_parts_read(&parts);
     bytes[DP_MEMORY_LIBRARY] +=
-        dp_memory_libraries(&parts, (int64_t)dp_mem_heap(), &rank->memory_unexplained);
+        dp_memory_libraries(&parts, (int64_t)dp_mem_heap(), sum, &rank->memory_unexplained);
 #define X(name, key) rank->memory_##key = bytes[DP_MEMORY_##name];
     DP_MEMORY_USES(X)
 #undef X
@@ -94,6 +96,8 @@ static void describe_use(const struct dp_resources *r, const struct dp_rank_plac
     rank->writer_cores = per_ns(sum->thread_ns[DP_THREAD_WRITER], ns);
     rank->other_cores = per_ns(sum->thread_ns[DP_THREAD_OTHER], ns);
     rank->queued = per_ns(sum->queued_ns, ns);
+    rank->queued_ms = per_ns(sum->own_queued_ns, ns) * dp_step_total_ms(rank->step_ms);
+    rank->busy_cores = r->used.busy_ns >= 0 ? per_ns((uint64_t)r->used.busy_ns, ns) : unknown;
     rank->minor_faults = per_step(sum->minor_faults, steps);
     rank->major_faults = per_step(sum->major_faults, steps);
     rank->paging_ms = paging_ms(r, rank->step_ms);

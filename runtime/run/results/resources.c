@@ -119,6 +119,7 @@ void dp_resources_begin(struct dp_resources *r, const struct dp_run_job *job)
     const struct dp_group *all = job->world->all;
     struct dp_live_who *who = dp_zalloc(1, sizeof(*who));
 
+    r->cpus = all->size == dp_trainer_ranks(job->trainer) ? job->places[all->rank].cpus : NULL;
     dp_energy_begin(&r->energy, "/sys/class/powercap");
     open_sensors(r, job->device);
     if (who == NULL) {
@@ -244,10 +245,24 @@ static void look_at_memory(struct dp_resources *r, const struct dp_run_job *job,
 
 /* ---- stretches of steady steps ---- */
 
+static int64_t busy_ns(const struct dp_resources *r)
+{
+    return r->cpus != NULL ? dp_cpus_busy_ns(r->cpus) : -1;
+}
+
+static void add_busy(struct dp_resources *r)
+{
+    const int64_t now_ns = busy_ns(r);
+    const bool known = r->used.busy_ns >= 0 && r->used.from_busy_ns >= 0 && now_ns >= 0;
+
+    r->used.busy_ns = known ? r->used.busy_ns + now_ns - r->used.from_busy_ns : -1;
+}
+
 static void begin_stretch(struct dp_resources *r, uint64_t now_ns)
 {
     dp_usage_read(&r->used.from);
     r->used.from_ns = now_ns;
+    r->used.from_busy_ns = busy_ns(r);
     dp_energy_add(&r->energy);
     r->used.from_joules = r->energy.joules;
     r->used.on = true;
@@ -264,6 +279,7 @@ void dp_resources_pause(struct dp_resources *r)
     dp_usage_read(&now);
     dp_usage_add(&r->used.sum, &r->used.from, &now);
     r->used.ns += dp_now_ns() - r->used.from_ns;
+    add_busy(r);
     dp_energy_add(&r->energy);
     r->used.joules += r->energy.joules - r->used.from_joules;
     pause_sensors(r);

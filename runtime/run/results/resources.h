@@ -20,6 +20,7 @@
 
 struct dp_resources {
     struct dp_live_file live;
+    const char *cpus; /* borrowed: of this rank; NULL: ranks that do not train may share them */
     struct {
         uint64_t ns, exposed_ns, rows, samples; /* of about the last two seconds */
     } recent;
@@ -35,9 +36,11 @@ struct dp_resources {
         struct dp_usage from;
         uint64_t from_ns;
         double from_joules;
-        struct dp_usage sum; /* of those before */
+        int64_t from_busy_ns; /* of the rank's CPUs; below 0: not known */
+        struct dp_usage sum;  /* of those before */
         uint64_t ns, steps, samples;
         double joules;
+        int64_t busy_ns; /* below 0: not known */
     } used;
     struct dp_energy energy;
     struct {

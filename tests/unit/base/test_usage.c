@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -80,6 +81,24 @@ static void bytes_of_disks_and_of_the_network_are_summed(void **state)
     assert_int_equal(usage.net_bytes, 0);
 }
 
+static void processor_time_of_the_cpus_that_are_meant_is_summed(void **state)
+{
+    const int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
+    (void)state;
+
+    assert_true(dp_cpus_busy_ns_from(scratch_folder, "0") < 0);
+    write_text("stat", "cpu  900 900 900 900 900 0 0 0 0 0\n"
+                       "cpu0 100 20 3 5000 70 9 9 9 0 0\n"
+                       "cpu1 1000 0 0 5000 70 9 9 9 0 0\n"
+                       "cpu12 4 0 0 5000 70 9 9 9 0 0\n"
+                       "intr 96658167 0 0\ncpu0 7 7 7 7\n");
+    assert_int_equal(dp_cpus_busy_ns_from(scratch_folder, "0"), 123 * tick_ns);
+    assert_int_equal(dp_cpus_busy_ns_from(scratch_folder, "0-1,12"), 1127 * tick_ns);
+    assert_int_equal(dp_cpus_busy_ns_from(scratch_folder, "2,10-12"), 4 * tick_ns);
+    assert_true(dp_cpus_busy_ns_from(scratch_folder, "7") < 0);
+    assert_true(dp_cpus_busy_ns_from(scratch_folder, "") < 0);
+}
+
 static void this_process_uses_what_it_uses(void **state)
 {
     struct dp_usage before, after;
@@ -139,6 +158,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(threads_count_by_their_names, scratch_create,
                                         scratch_destroy),
+        cmocka_unit_test_setup_teardown(processor_time_of_the_cpus_that_are_meant_is_summed,
+                                        scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(bytes_of_disks_and_of_the_network_are_summed,
                                         scratch_create, scratch_destroy),
         cmocka_unit_test_setup_teardown(a_counter_of_energy_that_begins_again_goes_on,

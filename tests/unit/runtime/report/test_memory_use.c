@@ -99,14 +99,20 @@ static void purposes_are_put_together(void **state)
 
 static void what_nothing_explains_is_left(void **state)
 {
-    const struct dp_memory_parts parts = {
-        .resident = 200, .code = 20, .anonymous = 100, .heap = 90};
+    struct dp_memory_parts parts = {.resident = 200, .code = 20, .anonymous = 100, .heap = 90};
     struct dp_memory_parts own;
     int64_t unexplained;
     (void)state;
 
-    assert_int_equal(dp_memory_libraries(&parts, 30, &unexplained), 80);
+    assert_int_equal(dp_memory_libraries(&parts, 30, 30, &unexplained), 80);
     assert_int_equal(unexplained, 10);
+    /* 25 of the 60 that others have allocated for us are shared. */
+    parts.shared = 25;
+    assert_int_equal(dp_memory_libraries(&parts, 30, 90, &unexplained), 45);
+    assert_int_equal(unexplained, 10);
+    parts.heap = 500; /* most of it was never touched, or was given back */
+    assert_int_equal(dp_memory_libraries(&parts, 30, 90, &unexplained), 55);
+    assert_int_equal(unexplained, 0);
     dp_memory_parts_read(&own);
     assert_true(own.resident > 0 && own.code > 0 && own.code + own.anonymous <= own.resident);
 }

@@ -149,6 +149,57 @@ static void mutual_slowdown_is_contention(void **state)
     assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
 }
 
+/* Of the CPU of a rank: what it has itself, and what all programs have; its wait in a step. */
+static void share_cpu(struct dp_run_rank *rank, double own, double busy, double queued_ms)
+{
+    rank->threads = 1;
+    rank->compute_cores = own;
+    rank->communication_cores = rank->input_cores = rank->writer_cores = rank->other_cores = 0.0;
+    rank->busy_cores = busy;
+    rank->queued_ms = queued_ms;
+}
+
+static void other_programs_on_a_ranks_core_are_contention(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 88, 12, 0);
+    set_text(run.ranks[0].cpus, "0");
+    set_text(run.ranks[1].cpus, "1");
+    share_cpu(&run.ranks[0], 0.9, 0.95, 3.0);
+    share_cpu(&run.ranks[1], 0.5, 1.0, 60.0); /* others had half of the step, it waited more */
+    assert_verdict(&run, "contention", 0.5, 1000.0 * 100 / 50);
+    assert_action(&run, "end other work on the CPUs of h (ddp_top, top)");
+    assert_non_null(strstr(judged(&run).evidence, "0.5 of the 1 CPU of rank 1 on h"));
+    share_cpu(&run.ranks[1], 0.5, 1.0, 20.0); /* it was ready for less of the time */
+    assert_verdict(&run, "contention", 0.2, 1000.0 * 100 / 80);
+    share_cpu(&run.ranks[1], 0.5, (double)NAN, 60.0);
+    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
+    /* Both ranks have the CPU: what the other one takes is nobody else's. */
+    set_text(run.ranks[1].cpus, "0");
+    share_cpu(&run.ranks[0], 0.5, 1.0, 60.0);
+    share_cpu(&run.ranks[1], 0.5, 1.0, 60.0);
+    assert_null(strstr(judged(&run).evidence, "other programs"));
+}
+
+/* A rank that comes last since others use its core is no straggler. */
+static void a_rank_that_others_delay_is_no_straggler(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 50, 50, 0);
+    set_text(run.ranks[0].cpus, "0");
+    set_text(run.ranks[1].cpus, "1");
+    run.ranks[1].step_ms[DP_PART_BACKWARD] += 50;
+    run.ranks[1].step_ms[DP_PART_EXPOSED] = 0;
+    assert_string_equal(judged(&run).bound, "straggler");
+    share_cpu(&run.ranks[0], 0.5, 0.5, 0.0);
+    share_cpu(&run.ranks[1], 0.52, 1.0, 50.0);
+    assert_string_equal(judged(&run).bound, "contention");
+}
+
 static void ranks_on_one_core_are_told_to_leave_it(void **state)
 {
     struct run run;
@@ -202,6 +253,12 @@ static void one_slow_rank_is_a_straggler(void **state)
     run.summary.straggler_count = RANKS;
     run.summary.efficiency_exposed = 20.0 / 21;
     run.summary.efficiency_waiting = 0.21;
+    assert_verdict(&run, "straggler", 0.8, 1000.0 * 100 / 20);
+    /* Ranks that mostly waited are as fast without that as one rank alone, and the sum. */
+    run.summary.single_rank_samples_per_second = 50e3 / 14; /* 50 rows in 14 ms */
+    run.summary.limit_sum = 2;
+    assert_verdict(&run, "straggler", 0.8, 1000.0 * 100 / 16);
+    run.summary.single_rank_samples_per_second = 50e3 / 19; /* no faster than what is left */
     assert_verdict(&run, "straggler", 0.8, 1000.0 * 100 / 20);
 }
 
@@ -259,6 +316,16 @@ static void moving_state_is_memory(void **state)
     run.summary.samples_per_second = 1000;
     assert_verdict(&run, "memory", 0.5, 1000.0 * 100 / 50);
     assert_action(&run, "--set checkpoint.every_steps=500");
+    /* Most of the step: the writer has disturbed the rest of it, too. */
+    fill(&run, 40, 0, 0);
+    run.ranks[0].step_ms[DP_PART_CHECKPOINT] = 60;
+    run.ranks[1].step_ms[DP_PART_EXPOSED] = 60;
+    run.ranks[0].compute_efficiency = 0.7;
+    run.ranks[1].compute_efficiency = 0.8;
+    run.summary.samples_per_second = 1000;
+    run.summary.single_rank_samples_per_second = 50e3 / 20;
+    run.summary.limit_sum = 5;
+    assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / (20 / 0.8 + 5));
 }
 
 static void waiting_for_pages_from_a_disk_is_memory(void **state)
@@ -269,6 +336,16 @@ static void waiting_for_pages_from_a_disk_is_memory(void **state)
     fill(&run, 100, 0, 0);
     run.ranks[1].paging_ms = 60;
     run.ranks[1].major_faults = 123;
+    assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / 40);
+    /* Layers that were measured one by one had their pages. */
+    struct dp_run_layer layers[] = {{.forward_ms = 5, .backward_ms = 10}, {.forward_ms = 10}};
+    struct dp_run_part part = {.name = "optimizer", .limit_ms = 7};
+    run.summary.layers = layers;
+    run.summary.layer_count = 2;
+    run.summary.parts = &part;
+    run.summary.part_count = 1;
+    assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / 32);
+    part.limit_ms = 70;
     assert_verdict(&run, "memory", 0.6, 1000.0 * 100 / 40);
     assert_string_equal(judged(&run).evidence,
                         "rank 1 on h waits for pages that had left its memory 60 % of the step: "
@@ -357,6 +434,8 @@ int main(void)
         cmocka_unit_test(the_largest_loss_of_time_is_named),
         cmocka_unit_test(more_threads_prepare_batches_where_there_are_cores),
         cmocka_unit_test(mutual_slowdown_is_contention),
+        cmocka_unit_test(other_programs_on_a_ranks_core_are_contention),
+        cmocka_unit_test(a_rank_that_others_delay_is_no_straggler),
         cmocka_unit_test(ranks_on_one_core_are_told_to_leave_it),
         cmocka_unit_test(one_slow_rank_is_a_straggler),
         cmocka_unit_test(communication_gets_the_action_that_fits),

@@ -1,5 +1,5 @@
-"""Runs of a sweep as jobs of Slurm (jobs.py): one array for each number of ranks. Waiting may end and
-be taken up again at any time: what is submitted is told by DIR/slurm/jobs.json.
+"""Runs of a sweep as jobs of Slurm (jobs.py): one array for each number of ranks. Waiting may end
+and be taken up again at any time: what is submitted is told by DIR/slurm/jobs.json.
 """
 import time
 

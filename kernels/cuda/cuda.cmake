@@ -14,15 +14,28 @@ if(NOT CMAKE_CXX_COMPILER)
                       "apt-get install g++")
 endif()
 
+# dp_use_launcher(language): CMake gives a launcher of the compiler (ccache) only to targets that
+# are made after the language was enabled, which dp_kernels was not.
+macro(dp_use_launcher language)
+  if(CMAKE_${language}_COMPILER_LAUNCHER)
+    set_target_properties(dp_kernels PROPERTIES
+      ${language}_COMPILER_LAUNCHER "${CMAKE_${language}_COMPILER_LAUNCHER}")
+  endif()
+endmacro()
+
 if(DP_CUDA STREQUAL "host")
   enable_language(CXX)
   set(CMAKE_CXX_STANDARD 17)
   set(CMAKE_CXX_STANDARD_REQUIRED ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
-  # For the processor that is here, whose fma() is one instruction: the same bits, in less time.
-  include(CheckCXXCompilerFlag)
-  check_cxx_compiler_flag(-march=native DP_HAVE_NATIVE)
-  set(dp_host_options -ffp-contract=off -Wall -Wextra $<$<BOOL:${DP_HAVE_NATIVE}>:-march=native>
+  dp_use_launcher(CXX)
+  # Where fma() is one instruction: the same bits, in less time. Not -march=native, whose objects a
+  # compiler cache would give to other machines.
+  include(CheckCXXSourceRuns)
+  check_cxx_source_runs("int main() {
+    return !(__builtin_cpu_supports(\"fma\") && __builtin_cpu_supports(\"avx2\"));
+  }" DP_HAVE_FMA)
+  set(dp_host_options -ffp-contract=off -Wall -Wextra $<$<BOOL:${DP_HAVE_FMA}>:-mavx2;-mfma>
                       $<$<BOOL:${DP_WERROR}>:-Werror>)
   set_source_files_properties(${dp_cuda_kernels} PROPERTIES LANGUAGE CXX
     COMPILE_OPTIONS "${dp_host_options};-Wno-unknown-pragmas")
@@ -49,6 +62,7 @@ elseif(DP_CUDA STREQUAL "on")
   include(kernels/cuda/architectures.cmake)
   dp_default_architectures()
   enable_language(CUDA)
+  dp_use_launcher(CUDA)
   set_target_properties(dp_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
   dp_least_capability(dp_least)
   if(DEFINED dp_least)

@@ -22,6 +22,7 @@ struct dp_safetensors {
     char *bytes;            /* owned; NULL: the caller owns them */
     struct dp_json *header; /* names and types point into it */
     struct dp_stored *tensors;
+    const struct dp_stored **by_name; /* sorted */
     int count;
 };
 
@@ -147,6 +148,31 @@ static int by_place(const void *a, const void *b)
     return (left->bytes > right->bytes) - (left->bytes < right->bytes); /* empty ones first */
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    const struct dp_stored *const *left = a, *const *right = b;
+
+    return strcmp((*left)->name, (*right)->name);
+}
+
+static int compare_name(const void *name, const void *tensor)
+{
+    const struct dp_stored *const *stored = tensor;
+
+    return strcmp(name, (*stored)->name);
+}
+
+/* Files with many tensors are looked through once a tensor. */
+static void sort_names(struct dp_safetensors *file)
+{
+    for (int i = 0; i < file->count; i++) {
+        file->by_name[i] = &file->tensors[i];
+    }
+    if (file->count > 1) {
+        qsort(file->by_name, (size_t)file->count, sizeof(const void *), compare_names);
+    }
+}
+
 /* The tensors must follow each other from the first byte to the last. */
 static dp_status check_cover(struct dp_safetensors *file, const unsigned char *data, size_t size)
 {
@@ -196,7 +222,8 @@ static dp_status read_header(struct dp_safetensors *file, const unsigned char *d
     const size_t members = dp_json_length(file->header);
 
     file->tensors = dp_zalloc(members, sizeof(*file->tensors));
-    if (file->tensors == NULL) {
+    file->by_name = dp_zalloc(members, sizeof(const void *));
+    if (file->tensors == NULL || file->by_name == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "%s: list of %zu tensors", file->source, members);
     }
     while (dp_json_next(file->header, &member)) {
@@ -210,7 +237,9 @@ static dp_status read_header(struct dp_safetensors *file, const unsigned char *d
         DP_TRY(read_tensor(file->source, member.value, data, size, tensor));
         file->count++;
     }
-    return check_cover(file, data, size);
+    DP_TRY(check_cover(file, data, size));
+    sort_names(file); /* which no longer move */
+    return DP_OK;
 }
 
 static dp_status read_bytes(struct dp_safetensors *file, const unsigned char *bytes, size_t size)
@@ -278,6 +307,7 @@ void dp_safetensors_close(struct dp_safetensors *file)
     dp_free(file->bytes);
     dp_json_destroy(file->header);
     dp_free(file->tensors);
+    dp_free(file->by_name);
     dp_free(file->source);
     dp_free(file);
 }
@@ -294,12 +324,12 @@ const struct dp_stored *dp_safetensors_at(const struct dp_safetensors *file, int
 
 const struct dp_stored *dp_safetensors_find(const struct dp_safetensors *file, const char *name)
 {
-    for (int i = 0; i < file->count; i++) {
-        if (strcmp(file->tensors[i].name, name) == 0) {
-            return &file->tensors[i];
-        }
-    }
-    return NULL;
+    const struct dp_stored *const *found =
+        file->count == 0
+            ? NULL
+            : bsearch(name, file->by_name, (size_t)file->count, sizeof(const void *), compare_name);
+
+    return found == NULL ? NULL : *found;
 }
 
 const char *dp_safetensors_note(const struct dp_safetensors *file, const char *key)

@@ -423,8 +423,13 @@ def python_with(name, *packages):
     python = folder / "bin/python"
     if (folder / "installed").exists():
         return python
-    for command in ([sys.executable, "-m", "venv", folder],
-                    [python, "-m", "pip", "install", "-q", *packages]):
+    # A pip that can install elsewhere spares making another; what is imported compiles itself.
+    outer = [sys.executable, "-m", "pip", "--python", folder]
+    shared = subprocess.run([*outer[:3], "--python", sys.executable, "--version"],
+                            capture_output=True, check=False).returncode == 0
+    pip = outer if shared else [python, "-m", "pip"]
+    for command in ([sys.executable, "-m", "venv", *["--without-pip"] * shared, folder],
+                    [*pip, "install", "-q", "--no-compile", *packages]):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE,
                                   check=False)

@@ -348,10 +348,16 @@ static bool is_refused(const char *const sets[2], const struct edit *edit)
     return end.status == DP_ERR_CONFIG && strstr(stderr_text, words) != NULL;
 }
 
+/* A sanitizer looks at the code, which is the same for every row: it is given each fourth. */
+static int stride(void)
+{
+    return getenv("DP_TEST_QUICK") != NULL ? 4 : 1;
+}
+
 static void check_rows(const struct end *whole, int count, const char *const sets[2],
                        const struct names *rows)
 {
-    for (int i = 0; i < rows->count; i++) {
+    for (int i = 0; i < rows->count; i += stride()) {
         const struct edit edit = {DROP_ROW, STATE_FILE, rows->text[i]};
         const bool unread = strcmp(edit.name, UNREAD) == 0;
         if ((difference(whole, count, sets, &edit) == NULL) != unread) {
@@ -364,7 +370,7 @@ static void check_rows(const struct end *whole, int count, const char *const set
 static void check_tensors(const struct end *whole, const char *const sets[2], int file,
                           const struct names *tensors)
 {
-    for (int i = 0; i < tensors->count; i++) {
+    for (int i = 0; i < tensors->count; i += stride()) {
         const struct edit drop = {DROP_TENSOR, file, tensors->text[i]};
         const struct edit zero = {ZERO_TENSOR, file, tensors->text[i]};
         if (!is_refused(sets, &drop)) {

@@ -4,9 +4,8 @@
  *   bench_input batches DIR SIDE THREADS SECONDS   pictures of DIR become normalised batches:
  *                                                  random resized crop, flip, float32
  *   bench_input decode DIR THREADS SECONDS         the same files by libjpeg-turbo alone, whole
- *   bench_input records DIR SECONDS                blocks of records, in order, with their hashes,
- *                                                  the first time and again and again, and
- *                                                  the same bytes by pread alone
+ *   bench_input records DIR SECONDS                blocks of records, in order, each hash compared,
+ *                                                  and in turns the same files by pread alone
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,7 +25,14 @@
 #include "runtime/data/records/records.h"
 #include "runtime/data/sample_reader.h"
 
-enum { BATCH = 32, WARM = 16, PIECE = 1 << 16, THREADS_MOST = 64, FIRST_PASSES = 21 };
+enum {
+    BATCH = 32,
+    WARM = 16,
+    PIECE = 1 << 16,
+    THREADS_MOST = 64,
+    TURNS_LEAST = 5,
+    TURNS_MOST = 1000
+};
 
 static uint64_t after(double seconds)
 {
@@ -174,17 +180,16 @@ static void decode(const char *dir, int threads, double seconds)
 
 /* ---- records ---- */
 
-/* GB/s of all blocks, read and checked; `once`: each one block, for the first time. */
-static double read_blocks(const struct dp_records *records, bool once, double seconds)
+/* GB/s of all blocks to train on, read and checked. */
+static double read_blocks(const struct dp_records *records)
 {
     const size_t count = dp_records_blocks(records, DP_SET_TRAIN);
-    const uint64_t begin_ns = dp_now_ns(), end_ns = after(seconds);
+    const uint64_t begin_ns = dp_now_ns();
     struct dp_buffer stored = {NULL, 0}, memory = {NULL, 0};
     struct dp_block_view view;
     uint64_t bytes = 0;
 
-    for (size_t i = 0; once ? i < count : dp_now_ns() < end_ns;
-         i = once ? i + 1 : (i + 1) % count) {
+    for (size_t i = 0; i < count; i++) {
         const struct dp_records_block *block = dp_records_block(records, DP_SET_TRAIN, i);
         check(dp_records_read(records, block, &stored, &memory, &view));
         bytes += block->block.stored;
@@ -194,49 +199,51 @@ static double read_blocks(const struct dp_records *records, bool once, double se
     return (double)bytes / (double)(dp_now_ns() - begin_ns);
 }
 
-/* GB/s of the first shard's bytes, copied out of the page cache in pieces of a block's size. */
-static double read_bytes(const struct dp_records *records, double seconds)
+/* GB/s of the files of these blocks, copied out of the page cache in pieces of a block's size. */
+static double read_bytes(const struct dp_records *records)
 {
-    const uint64_t begin_ns = dp_now_ns(), end_ns = after(seconds);
-    const int fd = open(dp_records_path(records, 0), O_RDONLY | O_CLOEXEC);
+    const size_t last =
+        dp_records_block(records, DP_SET_TRAIN, dp_records_blocks(records, DP_SET_TRAIN) - 1)
+            ->shard;
+    const uint64_t begin_ns = dp_now_ns();
     char *piece = malloc(PIECE);
     uint64_t bytes = 0;
-    off_t at = 0;
 
-    while (dp_now_ns() < end_ns) {
-        const ssize_t got = pread(fd, piece, PIECE, at);
-        at = got < PIECE ? 0 : at + got;
-        bytes += got > 0 ? (uint64_t)got : 0;
+    for (size_t shard = 0; shard <= last; shard++) {
+        const int fd = open(dp_records_path(records, shard), O_RDONLY | O_CLOEXEC);
+        ssize_t got = PIECE;
+        for (off_t at = 0; got == PIECE; at += got) {
+            got = pread(fd, piece, PIECE, at);
+            bytes += got > 0 ? (uint64_t)got : 0;
+        }
+        (void)close(fd);
     }
-    (void)close(fd);
     free(piece);
     return (double)bytes / (double)(dp_now_ns() - begin_ns);
-}
-
-/* GB/s of a first pass: the median of several, each by records that were just opened. */
-static double read_first(const struct dp_shard_store_config *config)
-{
-    double found[FIRST_PASSES];
-
-    for (int i = 0; i < FIRST_PASSES; i++) {
-        struct dp_records *r = NULL;
-        check(dp_records_open(config, &r));
-        found[i] = read_blocks(r, true, 0.0);
-        dp_records_close(r);
-    }
-    dp_sort(found, FIRST_PASSES);
-    return dp_median(found, FIRST_PASSES);
 }
 
 static void records(const char *dir, double seconds)
 {
     struct dp_records *r = NULL;
     const struct dp_shard_store_config config = {.dir = dir};
+    double plain[TURNS_MOST], checked[TURNS_MOST], ratio[TURNS_MOST];
+    const uint64_t end_ns = after(seconds);
+    int turns = 0;
 
     check(dp_records_open(&config, &r));
-    const double plain = read_bytes(r, seconds), again = read_blocks(r, false, seconds);
-    (void)printf("{\"records_gbs\": %.3f, \"first_gbs\": %.3f, \"pread_gbs\": %.3f}\n", again,
-                 read_first(&config), plain);
+    (void)read_bytes(r); /* into the page cache */
+    while (turns < TURNS_MOST && (turns < TURNS_LEAST || dp_now_ns() < end_ns)) {
+        plain[turns] = read_bytes(r);
+        checked[turns] = read_blocks(r);
+        ratio[turns] = checked[turns] / plain[turns];
+        turns++;
+    }
+    dp_sort(plain, (size_t)turns);
+    dp_sort(checked, (size_t)turns);
+    dp_sort(ratio, (size_t)turns);
+    (void)printf("{\"records_gbs\": %.3f, \"pread_gbs\": %.3f, \"ratio\": %.3f, \"turns\": %d}\n",
+                 dp_median(checked, (size_t)turns), dp_median(plain, (size_t)turns),
+                 dp_median(ratio, (size_t)turns), turns);
     dp_records_close(r);
 }
 

@@ -46,6 +46,14 @@ void dp_decoder_destroy(struct dp_decoder *decoder)
     }
 }
 
+size_t dp_decoder_memory(const struct dp_decoder *decoder)
+{
+    const struct dp_resizer *r = &decoder->resizer;
+
+    return decoder->pixels.room + r->rows.room + r->columns.room + r->pairs.room + r->last.room +
+           r->between.room;
+}
+
 /* "28x28x1", or "784". */
 static const char *shape_text(const struct dp_sample_shape *shape, char text[SHAPE_BYTES])
 {

@@ -14,6 +14,9 @@ struct dp_decoder;
 DP_CHECKED dp_status dp_decoder_create(struct dp_decoder **out);
 void dp_decoder_destroy(struct dp_decoder *decoder);
 
+/* Bytes that it works in by now, without those of libraries. */
+size_t dp_decoder_memory(const struct dp_decoder *decoder);
+
 /*
  * Whether samples of shape `have` can become those of shape `want`: arrays with as many elements
  * stay as they are; pictures, and images of bytes unless `resize` is auto, get another size. Grey

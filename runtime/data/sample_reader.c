@@ -19,7 +19,10 @@ struct dp_sample_reader {
     struct dp_stage_times times; /* of decoding */
 };
 
-enum { TRIES_MOST = 1000 /* samples that may be bad in a row */ };
+enum {
+    TRIES_MOST = 1000, /* samples that may be bad in a row */
+    TRIED = 8          /* samples, for what a reader needs */
+};
 
 dp_status dp_sample_reader_create(struct dp_samples *samples, struct dp_sample_reader **out)
 {
@@ -206,6 +209,31 @@ dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set
     reader->times.ns[DP_STAGE_DECODE] += dp_now_ns() - begin_ns;
     reader->times.bytes[DP_STAGE_DECODE] += dp_shape_bytes(&s->info.shape);
     return DP_OK;
+}
+
+size_t dp_sample_reader_need(struct dp_samples *s)
+{
+    const size_t count = s->info.count[DP_SET_TRAIN];
+    uint8_t *sample = dp_mem_arena(DP_MEM_DATA, dp_shape_bytes(&s->info.shape));
+    int32_t *label = dp_zalloc(dp_label_words(&s->info), sizeof(*label));
+    struct dp_sample_reader *reader = NULL;
+    struct dp_log_capture capture;
+    size_t bytes = 0;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR); /* a bad one is reported when it is needed */
+    if (sample != NULL && label != NULL && !dp_samples_absent(s) && s->source->fetch != NULL &&
+        dp_sample_reader_create(s, &reader) == DP_OK) {
+        for (size_t i = 0; i < TRIED; i++) {
+            (void)!dp_sample_reader_read(reader, DP_SET_TRAIN, i * count / TRIED, sample, label);
+        }
+        bytes = reader->fetcher.bytes.room + reader->fetcher.more.room +
+                dp_decoder_memory(reader->decoder);
+    }
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    dp_sample_reader_destroy(reader);
+    dp_free(sample);
+    dp_free(label);
+    return bytes;
 }
 
 /* Once for each sample: it is met again in every epoch. */

@@ -16,6 +16,10 @@ DP_CHECKED dp_status dp_sample_reader_create(struct dp_samples *samples,
                                              struct dp_sample_reader **out);
 void dp_sample_reader_destroy(struct dp_sample_reader *reader);
 
+/* Bytes that a reader will work in, without those of libraries: found by reading a few samples that
+ * are spread over the training set. 0: samples cannot be read by themselves, or not these. */
+size_t dp_sample_reader_need(struct dp_samples *samples);
+
 /* From now on samples are parts of pictures, as dp_decode_part() makes them; NULL: whole ones.
  * `crop` is borrowed. */
 void dp_sample_reader_crop(struct dp_sample_reader *reader, const struct dp_crop *crop);

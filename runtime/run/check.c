@@ -130,7 +130,11 @@ static void print_memory(const struct dp_config *c, struct dp_model *m,
                                   .one_node = true,
                                   .saves = strcmp(c->comm.strategy, "none") != 0};
 
-    plan.data_bytes = dp_run_data_bytes(c, m, &plan.train_count, &plan.read_tests);
+    const struct dp_data_need need = dp_run_data_need(c, m);
+    plan.data_bytes = need.bytes;
+    plan.train_count = need.rows;
+    plan.read_tests = need.read_tests;
+    plan.reader_bytes = need.reader;
     dp_memory_limits_read("", &limits);
     printf("\nMB per rank");
     for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {

@@ -16,24 +16,24 @@ LAYERS = """\
 """
 MIB = 2**20
 MEMORY = 96 * MIB
-SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activations of 8000 rows "
+SAYS = re.compile(r"cuda:0 \(the host\), 96\.0 MiB, (?:[\d.]+) MiB free: activations of 2000 rows "
                   r"need [\d.]+ MiB, weights .*, gradients .*, optimizer state .*; "
-                  r"train\.micro_batch (\d+) would fit \(now 8000\): out of memory$")
+                  r"train\.micro_batch (\d+) would fit \(now 2000\): out of memory$")
 
 
 TWO = re.compile(r"cuda:0 \(the host\), 192\.0 MiB, [\d.]+ MiB free for 2 ranks: "
-                 r"activations of 4000 rows need .*; "
-                 r"train\.micro_batch (\d+) would fit \(now 4000\): out of memory$")
+                 r"activations of 1000 rows need .*; "
+                 r"train\.micro_batch (\d+) would fit \(now 1000\): out of memory$")
 
 
 def flags():
     if "DP_CUDA:STRING=host" not in (harness.build / "CMakeCache.txt").read_text():
         raise Skipped("only builds with DP_CUDA=host pretend to have less memory")
-    return ["--device", "cuda", "--steps", "1", "--set", "train.global_batch=8000"]
+    return ["--device", "cuda", "--steps", "1", "--set", "train.global_batch=2000"]
 
 
 def config():
-    data = harness.small_data(harness.scratch / "data", train=8000, test=10)
+    data = harness.small_data(harness.scratch / "data", train=2000, test=10)
     return harness.small_cfg(LAYERS, data=data)
 
 

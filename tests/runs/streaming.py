@@ -6,7 +6,7 @@ import re
 
 import harness
 from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
-from own_pictures import many, model, pictures
+from own_pictures import many, model, pictures, png
 from records import ddp_data
 
 AUGMENT = "data.augment=[random_crop: {padding: 2}, flip: {}, mixup: {}]"
@@ -106,6 +106,28 @@ model: {{input: [224, 224, 3], layers: [global_avgpool: {{}}, dense: {{units: 2}
     check(8 < more < 9, f"3 batches of 18 more rows of 147 KB, 6 test rows: {predicted}")
     check(abs(measured[40] - measured[4] - more) < 0.3 and measured[40] < predicted[40],
           f"predicted {predicted}, measured {measured}")
+
+
+LIBRARIES = 24  # MB of a rank that --check takes for them
+
+
+def case_what_threads_decode_in_is_predicted():
+    folder = pictures("wide", (("train", 8), ("test", 4)))
+    wide = png(700, 500, lambda x, y: (x % 256, y % 256, x * y % 256))
+    for path in folder.rglob("*.png"):
+        path.write_bytes(wide)
+    packed = harness.scratch / "wide-packed"
+    ddp_data("pack", folder, packed, "--source", "folder", "--zstd", 1)
+    for sets in ((), ("--set", "data.source=records", "--set", f"data.dir={packed}")):
+        sets = (*sets, "--set", "data.cache=none", "--set", "data.workers=2")
+        told = train_well(model(folder), "--check", *sets).out
+        predicted = float(re.search(r"^ 1 rank +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])
+        out = harness.scratch / f"wide-{len(sets)}"
+        train_well(model(folder), *sets, "--steps", 4, "--out", out, ranks=1)
+        measured = run_json(out)["memory"]["input"] / 2**20
+        check(3 < measured <= predicted - LIBRARIES + 0.1 and
+              predicted - LIBRARIES < 1.2 * measured,
+              f"{sets}: {predicted} MB predicted, {measured} MB measured")
 
 
 def case_the_input_alone_is_timed_by_stage():

@@ -1,6 +1,5 @@
 #include "runtime/data/records/records.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,11 +12,10 @@ struct dp_records {
     struct dp_shard_store *store; /* owned */
     struct dp_records_index_file file;
     struct dp_records_block *blocks; /* owned: those to train on, then those to test with */
-    atomic_uchar *reads;       /* owned: of each block, those whose hash was right or not asked */
-    size_t begin[DP_SETS + 1]; /* where the blocks of each set begin */
+    size_t begin[DP_SETS + 1];       /* where the blocks of each set begin */
 };
 
-enum { HASHED_AT_ONCE = 1 << 20, CHECKED_EVERY = 8 };
+enum { HASHED_AT_ONCE = 1 << 20 };
 
 static const char *set_text(enum dp_set set)
 {
@@ -107,10 +105,8 @@ static dp_status make_blocks(struct dp_records *r)
         blocks += index->shards[i].blocks;
     }
     r->blocks = dp_zalloc((size_t)blocks, sizeof(*r->blocks));
-    r->reads = dp_zalloc((size_t)blocks, sizeof(*r->reads));
-    return r->blocks != NULL && r->reads != NULL
-               ? DP_OK
-               : DP_FAIL(DP_ERR_NOMEM, "%s: list of its blocks", r->config.dir);
+    return r->blocks != NULL ? DP_OK
+                             : DP_FAIL(DP_ERR_NOMEM, "%s: list of its blocks", r->config.dir);
 }
 
 static dp_status open_all(struct dp_records *r)
@@ -159,7 +155,6 @@ void dp_records_close(struct dp_records *r)
     }
     dp_shard_store_close(r->store);
     dp_free(r->blocks);
-    dp_free(r->reads);
     dp_records_index_release(&r->file);
     dp_free(r);
 }
@@ -250,20 +245,12 @@ dp_status dp_records_expand(const struct dp_records *r, const struct dp_records_
 dp_status dp_records_take_whole(const struct dp_records *r, const struct dp_records_block *b,
                                 void *stored)
 {
-    atomic_uchar *reads = &r->reads[b - r->blocks];
     struct dp_log_capture capture;
     dp_status status;
 
     DP_TRY(dp_records_take(r, b, stored));
-    if (atomic_load(reads) % CHECKED_EVERY != 0) {
-        (void)atomic_fetch_add(reads, 1);
-        return DP_OK;
-    }
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = dp_records_check(r, b, stored);
-    if (status == DP_OK) { /* a damaged one stays due */
-        (void)atomic_fetch_add(reads, 1);
-    }
     if (status == DP_OK || !dp_shard_store_drop(r->store, b->shard)) {
         dp_log_capture_end(&capture, DP_LOG_PRINT);
         return status;

@@ -49,9 +49,7 @@ DP_CHECKED dp_status dp_records_expand(const struct dp_records *records,
                                        const struct dp_records_block *block, const void *stored,
                                        struct dp_buffer *memory, struct dp_block_view *view);
 
-/* The first two; of a block that was right, only every eighth time: its hash costs half as much as
- * reading it from the page cache. A damaged one is refused each time; a damaged copy in a cache is
- * made again. */
+/* The first two. A damaged block is refused each time; a damaged copy in a cache is made again. */
 DP_CHECKED dp_status dp_records_take_whole(const struct dp_records *records,
                                            const struct dp_records_block *block, void *stored);
 

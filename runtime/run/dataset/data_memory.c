@@ -61,15 +61,15 @@ static int64_t predict_rank(const struct dp_run_job *job, const struct dp_memory
     return (int64_t)dp_memory_plan_sum(bytes) + (job->device->host_memory ? now.code : 0);
 }
 
-dp_status dp_run_check_data_memory(struct dp_run_job *job, size_t train_count, size_t read_tests,
-                                   size_t bytes)
+dp_status dp_run_check_data_memory(struct dp_run_job *job, const struct dp_data_need *need)
 {
-    struct dp_memory_plan plan = plan_of(job, train_count, bytes);
+    struct dp_memory_plan plan = plan_of(job, need->rows, need->bytes);
 
     if (plan.trainers < 1) {
         return DP_OK; /* the trainer refuses */
     }
-    plan.read_tests = read_tests;
+    plan.read_tests = need->read_tests;
+    plan.reader_bytes = need->reader;
     job->predicted_memory = predict_rank(job, &plan);
     return dp_memory_check_hosts(&plan, job->world->all, "");
 }

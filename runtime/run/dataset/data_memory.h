@@ -8,11 +8,18 @@
 #include "runtime/data/samples.h"
 #include "runtime/run/job.h"
 
-/* Whether hosts have what the whole run will take, with `bytes` of each for the data set; predicts
- * this rank's memory. read_tests: rows to test with that are read when they are needed.
- * Collective. Errors: those of dp_memory_check_hosts(). */
-DP_CHECKED dp_status dp_run_check_data_memory(struct dp_run_job *job, size_t train_count,
-                                              size_t read_tests, size_t bytes);
+/* What a data set takes of memory; zeros: it is not known. */
+struct dp_data_need {
+    size_t bytes;      /* of each host */
+    size_t rows;       /* to train on */
+    size_t read_tests; /* rows to test with that are read when they are needed */
+    size_t reader;     /* bytes in which a thread works that reads samples */
+};
+
+/* Whether hosts have what the whole run will take; predicts this rank's memory. Collective. Errors:
+ * those of dp_memory_check_hosts(). */
+DP_CHECKED dp_status dp_run_check_data_memory(struct dp_run_job *job,
+                                              const struct dp_data_need *need);
 
 /*
  * Where samples are kept: data.cache, or where that is auto, what fits into data.memory_mb, or into

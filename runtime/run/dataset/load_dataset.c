@@ -15,6 +15,8 @@
 #include "collectives/core/consistency.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/load_samples.h"
+#include "runtime/data/remote/place.h"
+#include "runtime/data/sample_reader.h"
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/run/dataset/data_memory.h"
 #include "runtime/run/dataset/data_prints.h"
@@ -146,26 +148,31 @@ static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *sam
            (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
 }
 
-size_t dp_run_data_bytes(const struct dp_config *c, struct dp_model *model, size_t *train_count,
-                         size_t *read_tests)
+/* Not where shards would be copied from a server for that: there it is two blocks. */
+static size_t reader_need(const struct dp_config *c, struct dp_samples *samples)
 {
+    return dp_place_is_remote(c->data.dir) ? 0 : dp_sample_reader_need(samples);
+}
+
+struct dp_data_need dp_run_data_need(const struct dp_config *c, struct dp_model *model)
+{
+    struct dp_data_need need = {.bytes = 0};
     struct dp_samples *samples = NULL;
     struct dp_log_capture capture;
-    size_t bytes = 0;
 
-    *train_count = *read_tests = 0;
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     if (open_samples(c, model, &samples) == DP_OK) {
-        *train_count = dp_samples_info(samples)->count[DP_SET_TRAIN];
+        need.rows = dp_samples_info(samples)->count[DP_SET_TRAIN];
         take_kinds(c, model, dp_samples_info(samples));
-        bytes = kept_bytes(c, samples);
-        if (bytes < lay_out(c, samples).bytes) {
-            *read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
+        need.bytes = kept_bytes(c, samples);
+        if (need.bytes < lay_out(c, samples).bytes) {
+            need.read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
+            need.reader = reader_need(c, samples);
         }
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_samples_close(samples);
-    return bytes;
+    return need;
 }
 
 static struct dp_consistency_item count_claim(const char *field, size_t count)
@@ -375,18 +382,18 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
 {
     const struct dp_samples_info *info = dp_samples_info(samples);
     const size_t decoded = lay_out(job->config, samples).bytes + dp_guest_bytes(job, info);
-    const size_t rows = info->count[DP_SET_TRAIN];
-    size_t bytes = decoded, read_tests = 0;
+    struct dp_data_need need = {.bytes = decoded, .rows = info->count[DP_SET_TRAIN]};
     int cache;
 
     DP_TRY(dp_run_choose_cache(job, samples, decoded, &cache));
     if (cache != DP_CACHE_DECODED) {
-        bytes = cache == DP_CACHE_RAW && !job->guests.here
-                    ? dp_raw_cache_bytes(job->raw_index.data, info->units)
-                    : dp_guest_bytes(job, info);
-        read_tests = job->guests.here ? 0 : info->count[DP_SET_TEST];
+        need.bytes = cache == DP_CACHE_RAW && !job->guests.here
+                         ? dp_raw_cache_bytes(job->raw_index.data, info->units)
+                         : dp_guest_bytes(job, info);
+        need.read_tests = job->guests.here ? 0 : info->count[DP_SET_TEST];
+        need.reader = reader_need(job->config, samples);
     }
-    DP_TRY(dp_run_check_data_memory(job, rows, read_tests, bytes));
+    DP_TRY(dp_run_check_data_memory(job, &need));
     DP_TRY(cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
                                      : dp_run_stream_data(job, samples, cache));
     return dp_guest_take_tests(job, samples);

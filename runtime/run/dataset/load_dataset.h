@@ -5,6 +5,7 @@
 #define DP_RUNTIME_RUN_DATASET_LOAD_DATASET_H
 
 #include "runtime/report/live/progress.h"
+#include "runtime/run/dataset/data_memory.h"
 #include "runtime/run/job.h"
 
 /* Of so many samples one may be bad, where bad ones are replaced. */
@@ -17,10 +18,8 @@ DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress
 /* Closes and releases it. Collective. */
 void dp_run_release_data(struct dp_run_job *job);
 
-/* Bytes that the configured data set will take of each host's memory, its training rows, and rows
- * to test with that are read when they are needed; 0 where it is not found here. Sets
- * model->float_samples. */
-size_t dp_run_data_bytes(const struct dp_config *config, struct dp_model *model,
-                         size_t *train_count, size_t *read_tests);
+/* What the configured data set will take of memory; zeros where it is not found here. Nothing is
+ * read from a server for that. Sets model->float_samples. */
+struct dp_data_need dp_run_data_need(const struct dp_config *config, struct dp_model *model);
 
 #endif

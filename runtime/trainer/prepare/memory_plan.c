@@ -228,27 +228,29 @@ static void add_evaluators(const struct dp_memory_plan *plan, const struct dp_me
         count * LIBRARY_BYTES + (plan->config->train.eval_rank && ranks->leads ? weights : 0);
 }
 
-/* What the loader's threads work in where they change samples; of pictures that they decode, what
- * the largest takes comes on top. */
-static size_t augmented(const struct dp_memory_plan *plan)
+/* What the loader's threads work in where they read samples, or change them. */
+static size_t loading(const struct dp_memory_plan *plan)
 {
     const int asked = dp_config_workers(plan->config);
     const size_t workers = (size_t)(plan->cached_input ? 1 : asked > 0 ? asked : plan->threads);
+    const size_t sample = dp_round_up(dp_model_sample_bytes(plan->model), DP_MEM_ALIGN);
 
-    return plan->config->data.augment[0] != '\0'
-               ? (2 * workers + 2) * dp_round_up(dp_model_sample_bytes(plan->model), DP_MEM_ALIGN)
-               : 0;
+    return workers * plan->reader_bytes +
+           (plan->config->data.augment[0] != '\0' ? (2 * workers + 2) * sample : 0);
 }
 
-/* The rows of a pass that each user of the test set reads (stream/test_rows.h); a rank that
- * evaluates for others has as many. */
+/* The rows of a pass that each user of the test set reads, and what the threads work in that do
+ * (stream/test_rows.h); a rank that evaluates for others has as many. */
 static size_t tests(const struct dp_memory_plan *plan, const struct dp_share *share)
 {
     const size_t most = dp_most_rows(plan->read_tests, plan->trainers);
     const size_t row =
         dp_model_sample_bytes(plan->model) + dp_model_label_words(plan->model) * sizeof(int32_t);
 
-    return plan->read_tests > 0 ? share->passes * (share->rows < most ? share->rows : most) * row
+    const size_t hands = share->passes > 1 ? share->passes : (size_t)plan->threads;
+
+    return plan->read_tests > 0 ? share->passes * (share->rows < most ? share->rows : most) * row +
+                                      hands * plan->reader_bytes
                                 : 0;
 }
 
@@ -265,8 +267,8 @@ static size_t batches(const struct dp_memory_plan *plan, size_t *reader)
     const int readers = plan->config->data.input_ranks;
     const size_t kept = readers > 0 ? DP_BATCH_LINK_DEPTH : read;
 
-    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row + augmented(plan) : 0;
-    return kept * dp_most_rows(most, plan->trainers) * row + (readers > 0 ? 0 : augmented(plan));
+    *reader = readers > 0 ? (read + kept) * dp_most_rows(most, readers) * row + loading(plan) : 0;
+    return kept * dp_most_rows(most, plan->trainers) * row + (readers > 0 ? 0 : loading(plan));
 }
 
 void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memory_ranks *ranks,

@@ -36,7 +36,8 @@ struct dp_memory_plan {
     bool one_node;        /* all ranks that share gradients live on one host */
     size_t data_bytes;    /* of the data set in memory, and its training rows; 0: unknown */
     size_t train_count;
-    size_t read_tests; /* rows to test with that are read when they are needed; 0: in memory */
+    size_t read_tests;   /* rows to test with that are read when they are needed; 0: in memory */
+    size_t reader_bytes; /* in which a thread works that reads samples; 0: they are in memory */
     bool cached_input, saves; /* one batch for all steps; checkpoints are written */
 };
 

@@ -292,6 +292,7 @@ static const struct dp_dataset *lent_data(struct dp_trainer *t)
     t->input.lent = *t->input.data;
     t->input.lent.train_images = batch->images;
     t->input.lent.train_labels = batch->labels;
+    t->input.lent.train_prints = NULL;
     t->input.lent.train_count = batch->rows;
     t->input.lent.samples = NULL;
     t->input.lent.made = true;
@@ -334,6 +335,11 @@ const struct dp_model *dp_trainer_model(const struct dp_trainer *t)
 const struct dp_config *dp_trainer_configuration(const struct dp_trainer *t)
 {
     return t->config;
+}
+
+const struct dp_dataset *dp_trainer_data(const struct dp_trainer *t)
+{
+    return t->input.data;
 }
 
 const struct dp_flat *dp_trainer_flat(const struct dp_trainer *t)

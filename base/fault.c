@@ -12,11 +12,12 @@ enum { INT_HIGH = 2147483647, BIT_HIGH = 31, MS_HIGH = 86400000, MB_HIGH = 10485
 static const struct dp_option flip_options[] = {
     DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "on this rank"),
-    DP_CHOICE(FAULT, what,    "weight", "weight|optimizer|message|gradient", "what is changed"),
+    DP_CHOICE(FAULT, what,    "weight", "weight|optimizer|message|gradient|data",
+              "what is changed"),
     DP_STRING(FAULT, tensor,  "",   "its name in model.safetensors"),
     DP_INT(   FAULT, bucket,  "0",  0, INT_HIGH, "of a gradient: in that step, after it is summed"),
-    DP_INT(   FAULT, element, "0",  0, INT_HIGH, "which one, in the order of model.safetensors"),
-    DP_INT(   FAULT, bit,     "22", 0, BIT_HIGH, "of the float32; 0 is the lowest"),
+    DP_INT(   FAULT, element, "0",  0, INT_HIGH, "as in model.safetensors; of data: byte"),
+    DP_INT(   FAULT, bit,     "22", 0, BIT_HIGH, "of the float32, or byte; 0 is the lowest"),
     {0},
 };
 

@@ -35,8 +35,9 @@ struct dp_fault {
 
 /* What a flip changes: a weight or running statistic; the optimizer's first state of a weight; the
  * next message of at least DP_MESSAGE_CHECKED bytes that the rank receives (message_check.h); an
- * element of the sum of a bucket, in the step, before it is used. */
-enum { DP_FLIP_WEIGHT, DP_FLIP_OPTIMIZER, DP_FLIP_MESSAGE, DP_FLIP_GRADIENT };
+ * element of the sum of a bucket, in the step, before it is used; a byte of the training set's
+ * images in the memory of the rank's host. */
+enum { DP_FLIP_WEIGHT, DP_FLIP_OPTIMIZER, DP_FLIP_MESSAGE, DP_FLIP_GRADIENT, DP_FLIP_DATA };
 
 extern const struct dp_plugin dp_fault_flip, dp_fault_kill, dp_fault_stop, dp_fault_slow,
     dp_fault_spin, dp_fault_lock, dp_fault_swap, dp_fault_exit, dp_fault_leak, dp_fault_torn,

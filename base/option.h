@@ -112,6 +112,11 @@ DP_CHECKED dp_status dp_option_apply(const struct dp_option *row, void *base,
  * gives the same value, to the bit. */
 void dp_option_print(const struct dp_option *row, const void *base, char *text, size_t size);
 
+/* The shortest decimal that reads back as the same bits, in at most DP_NUMBER_TEXT bytes; "null"
+ * for NaN. */
+enum { DP_NUMBER_TEXT = 32 };
+void dp_option_print_number(double value, char *text, size_t size);
+
 /* The edit distance of two words, with a swap of neighbours counted once (Damerau 1964), and
  * whether `word` is near enough to `known` to be a misspelling of it. */
 int dp_edit_distance(const char *a, const char *b);

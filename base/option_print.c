@@ -90,8 +90,7 @@ void dp_option_describe(const struct dp_option *row, char *text, size_t size)
 
 /* ---- values ---- */
 
-/* Prints the shortest decimal that reads back as the same bits. */
-static void print_number(double value, char *text, size_t size)
+void dp_option_print_number(double value, char *text, size_t size)
 {
     if (isnan(value)) {
         (void)snprintf(text, size, "null");
@@ -176,7 +175,7 @@ void dp_option_print(const struct dp_option *row, const void *base, char *text, 
         (void)snprintf(text, size, "%d", *(const int *)field);
         break;
     case DP_OPTION_DOUBLE:
-        print_number(*(const double *)field, text, size);
+        dp_option_print_number(*(const double *)field, text, size);
         break;
     case DP_OPTION_SWITCH:
         (void)snprintf(text, size, "%s", *(const bool *)field ? "true" : "false");
@@ -192,7 +191,7 @@ void dp_option_print(const struct dp_option *row, const void *base, char *text, 
         for (int i = 0; i < list->count; i++) {
             char number[32];
             const size_t used = strlen(text);
-            print_number(list->value[i], number, sizeof(number));
+            dp_option_print_number(list->value[i], number, sizeof(number));
             (void)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", number);
         }
         (void)snprintf(text + strlen(text), size - strlen(text), "]");

@@ -20,21 +20,23 @@ enum { REPEATS = 15 };
 
 struct shape {
     const char *model;
-    size_t side, in_c, out_c, kernel, stride, padding;
+    size_t side, in_c, out_c, kernel, stride, padding, groups;
 };
 
 static const struct shape conv_shapes[] = {
-    {"lenet", 28, 1, 32, 5, 1, 2},     {"lenet", 14, 32, 64, 5, 1, 2},
-    {"resnet20", 28, 1, 16, 3, 1, 1},  {"resnet20", 28, 16, 16, 3, 1, 1},
-    {"resnet20", 28, 16, 32, 3, 2, 1}, {"resnet20", 28, 16, 32, 1, 2, 0},
-    {"resnet20", 14, 32, 32, 3, 1, 1}, {"resnet20", 14, 32, 64, 3, 2, 1},
-    {"resnet20", 7, 64, 64, 3, 1, 1},  {"cifar", 32, 3, 16, 3, 1, 1},
+    {"lenet", 28, 1, 32, 5, 1, 2, 1},       {"lenet", 14, 32, 64, 5, 1, 2, 1},
+    {"resnet20", 28, 1, 16, 3, 1, 1, 1},    {"resnet20", 28, 16, 16, 3, 1, 1, 1},
+    {"resnet20", 28, 16, 32, 3, 2, 1, 1},   {"resnet20", 28, 16, 32, 1, 2, 0, 1},
+    {"resnet20", 14, 32, 32, 3, 1, 1, 1},   {"resnet20", 14, 32, 64, 3, 2, 1, 1},
+    {"resnet20", 7, 64, 64, 3, 1, 1, 1},    {"cifar", 32, 3, 16, 3, 1, 1, 1},
+    {"depthwise", 28, 16, 16, 3, 1, 1, 16}, {"depthwise", 28, 64, 64, 3, 1, 1, 64},
+    {"dense", 28, 64, 64, 3, 1, 1, 1},      {"grouped", 28, 64, 64, 3, 1, 1, 8},
 };
 
 static const struct shape pool_shapes[] = {
-    {"lenet", 28, 32, 32, 2, 2, 0},
-    {"lenet", 14, 64, 64, 2, 2, 0},
-    {"resnet50", 56, 64, 64, 3, 2, 1},
+    {"lenet", 28, 32, 32, 2, 2, 0, 1},
+    {"lenet", 14, 64, 64, 2, 2, 0, 1},
+    {"resnet50", 56, 64, 64, 3, 2, 1, 1},
 };
 
 /* The arrays of one shape. */
@@ -98,8 +100,9 @@ static dp_status average_backward(struct work *k)
 static dp_status time_one(struct work *k, const char *name, operation run, const char *model)
 {
     const struct dp_window *w = &k->w;
-    const double flop = 2.0 * (double)(k->rows * w->out_h * w->out_w * w->out_c) *
-                        (double)(w->kernel_h * w->kernel_w * (k->weights != NULL ? w->in_c : 1));
+    const double flop =
+        2.0 * (double)(k->rows * w->out_h * w->out_w * w->out_c) *
+        (double)(w->kernel_h * w->kernel_w * (k->weights != NULL ? dp_window_fan(w) : 1));
     double ms[REPEATS];
 
     DP_TRY(run(k));
@@ -137,12 +140,12 @@ static dp_status work_open(struct work *k, struct dp_stream *s, const struct sha
     const size_t out = (shape->side + 2 * shape->padding - shape->kernel) / shape->stride + 1;
     const size_t xs = rows * shape->side * shape->side * shape->in_c;
     const size_t ys = rows * out * out * shape->out_c;
-    const size_t ws = shape->out_c * shape->kernel * shape->kernel * shape->in_c;
+    const size_t ws = shape->out_c * shape->kernel * shape->kernel * shape->in_c / shape->groups;
 
     *k = (struct work){.s = s, .rows = rows};
-    k->w = (struct dp_window){shape->side,   shape->side,   shape->in_c,   out,
-                              out,           shape->out_c,  shape->kernel, shape->kernel,
-                              shape->stride, shape->padding};
+    k->w = (struct dp_window){shape->side,   shape->side,    shape->in_c,   out,
+                              out,           shape->out_c,   shape->kernel, shape->kernel,
+                              shape->stride, shape->padding, shape->groups};
     k->x = array(xs, 1);
     k->dx = array(xs, 2);
     k->y = array(ys, 3);

@@ -38,9 +38,9 @@ static struct dp_window window_of(const struct conv_shape *shape)
 {
     const size_t out = (shape->side + 2 * shape->padding - shape->kernel) / shape->stride + 1;
 
-    return (struct dp_window){shape->side,   shape->side,   shape->in_c,   out,
-                              out,           shape->out_c,  shape->kernel, shape->kernel,
-                              shape->stride, shape->padding};
+    return (struct dp_window){
+        shape->side,   shape->side,   shape->in_c,    out, out, shape->out_c, shape->kernel,
+        shape->kernel, shape->stride, shape->padding, 1};
 }
 
 static dp_status run_conv(struct bench *b, const void *what)

@@ -37,8 +37,8 @@ struct pass {
 };
 
 /* As in models/resnet50.cfg: the first one, and the last one, over a whole image. */
-static const struct dp_window first_pool = {16, 16, CHANNELS, 8, 8, CHANNELS, 3, 3, 2, 1};
-static const struct dp_window last_pool = {16, 16, CHANNELS, 1, 1, CHANNELS, 16, 16, 16, 0};
+static const struct dp_window first_pool = {16, 16, CHANNELS, 8, 8, CHANNELS, 3, 3, 2, 1, 0};
+static const struct dp_window last_pool = {16, 16, CHANNELS, 1, 1, CHANNELS, 16, 16, 16, 0, 0};
 
 /* With factors, as in training. */
 static struct dp_norm norm_of(const struct bench *b)

@@ -22,6 +22,8 @@ struct dp_range {
     size_t begin, count;
 };
 
+#define DP_AVERAGE_NAME "ema" /* in files, as a slot */
+
 struct dp_flat {
     const struct dp_tensor *tensors; /* borrowed from the model */
     int tensor_count;
@@ -32,6 +34,7 @@ struct dp_flat {
     float *grad;                  /* [total]; peers on a node can read it */
     float *master;                /* [owned]; is `weights` under fp32 */
     float *slots[2];              /* [owned] optimizer state; NULL where not needed */
+    float *average;               /* [trained] of the weights; NULL where it is not wanted */
 };
 
 /* The arguments of an optimizer, which does not know offsets or ranks. */

@@ -20,11 +20,12 @@ enum dp_loss_kind { DP_LOSS_SOFTMAX, DP_LOSS_SIGMOID, DP_LOSS_SQUARE };
 /* What a row is compared with: a number for each output, a class, or two classes by shares. */
 enum dp_target_kind { DP_TARGET_NUMBERS, DP_TARGET_CLASSES, DP_TARGET_PAIRS };
 
-/* A loss of each output by itself. */
+/* A loss of each output by itself; or of pairs, or with smoothing, DP_LOSS_SOFTMAX. */
 struct dp_output_loss {
-    enum dp_loss_kind kind; /* DP_LOSS_SOFTMAX of pairs only */
-    size_t rows, outputs;   /* outputs: of a row */
+    enum dp_loss_kind kind;
+    size_t rows, outputs; /* outputs: of a row */
     enum dp_target_kind targets;
+    float smoothing; /* of DP_LOSS_SOFTMAX: this share of each target is spread over all outputs */
 };
 
 /* A pair of classes: int32 of both, and the float32 share of the first, 0 to 1. */
@@ -38,7 +39,27 @@ struct dp_window {
     size_t in_h, in_w, in_c;
     size_t out_h, out_w, out_c; /* pools: out_c == in_c */
     size_t kernel_h, kernel_w, stride, padding;
+    size_t groups; /* of a convolution: see dp_window_groups(); 0 is 1 */
 };
+
+/* A convolution of several groups has one of each group's in_c / groups channels into its
+ * out_c / groups, in their order; with as many groups as channels it is depthwise. */
+static inline size_t dp_window_groups(const struct dp_window *w)
+{
+    return w->groups > 1 ? w->groups : 1;
+}
+
+/* Channels of the input that one of the output is made of. */
+static inline size_t dp_window_fan(const struct dp_window *w)
+{
+    return w->in_c / dp_window_groups(w);
+}
+
+/* Elements of the weights of a convolution. */
+static inline size_t dp_window_weights(const struct dp_window *w)
+{
+    return w->out_c * w->kernel_h * w->kernel_w * dp_window_fan(w);
+}
 
 /* Which operations a convolution will be used for. */
 enum dp_conv_use {
@@ -47,6 +68,11 @@ enum dp_conv_use {
     DP_CONV_BACKWARD_WEIGHTS = 4,
     DP_CONV_BIAS = 8, /* there is a bias */
     DP_CONV_RELU = 16 /* forward is called with DP_ACT_RELU */
+};
+
+/* Columns [at, at + count) of an array with `width` of them. */
+struct dp_columns {
+    size_t at, count, width;
 };
 
 /* The fixed part of a dropout layer's random numbers. */

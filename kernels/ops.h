@@ -140,6 +140,13 @@ struct dp_ops {
     /* dx += dy in the compute type: where two branches of a residual join. */
     dp_status (*accumulate)(struct dp_stream *s, void *dx, const void *dy, size_t count);
 
+    /* y [rows, width] = x [rows, cols] in columns [at, at + cols), and 0 elsewhere; and x = those
+     * columns of y: where arrays are put beside each other. y and x in the compute type. */
+    dp_status (*put_columns)(struct dp_stream *s, void *y, const void *x, size_t rows,
+                             const struct dp_columns *columns);
+    dp_status (*take_columns)(struct dp_stream *s, void *x, const void *y, size_t rows,
+                              const struct dp_columns *columns);
+
     /* The same in forward and backward: y = x / (1 - rate) where kept, else 0. Element i is kept
      * when dp_random_unit(dp_random_u32(seed, what, step_params->step, first + i)) >= rate. Source:
      * Srivastava et al., "Dropout", JMLR 15 (2014). */
@@ -147,7 +154,7 @@ struct dp_ops {
                          const struct dp_dropout *dropout, uint64_t first,
                          const struct dp_step_params *step_params);
 
-    /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c] ---- */
+    /* ---- convolution; weights [out_c, kernel_h, kernel_w, in_c / groups] ---- */
 
     dp_status (*conv_prepare)(struct dp_stream *s, const struct dp_window *w, size_t rows,
                               unsigned uses);
@@ -280,8 +287,9 @@ struct dp_ops {
      *                 score
      *   scale    in   [1], as in softmax_loss
      *
-     * Of pairs also DP_LOSS_SOFTMAX: a row's loss is - the sum of t log softmax(x), not divided by
-     * the outputs, its gradient softmax(x) - t.
+     * Of classes and pairs also DP_LOSS_SOFTMAX: a row's loss is - the sum of t' log softmax(x),
+     * not divided by the outputs, its gradient softmax(x) - t', where t' = (1 - smoothing) t +
+     * smoothing / outputs: Szegedy et al., arXiv:1512.00567, section 7. The score is that of t.
      */
     dp_status (*output_loss)(struct dp_stream *s, const struct dp_output_loss *how, void *dx,
                              float *loss, float *score, const void *x, const void *targets,

@@ -24,7 +24,8 @@ struct dp_layer_spec {
     const struct dp_layer_type *type;
     void *options;     /* the type's state with its options filled in; owned */
     const char *where; /* "model.cfg:12:5: model.layers[3].conv2d", for error messages; owned */
-    struct dp_layer_spec *body, *shortcut; /* of a residual; owned */
+    struct dp_layer_spec *body, *shortcut; /* of a residual; owned. A concat's body are its
+                                            * branches, whose bodies are their layers */
     int body_count, shortcut_count;
 };
 
@@ -168,6 +169,16 @@ struct dp_layer_type {
 };
 
 extern struct dp_plugin_family dp_layers;
+
+/* The type of a concat's branches, which is in no list, and the options of one. */
+extern const struct dp_layer_type dp_layer_concat_branch;
+
+enum { DP_CONCAT_BRANCHES = 64 /* at most */ };
+
+struct dp_concat_branch {
+    struct dp_columns columns; /* among all channels; the model sets them */
+    size_t places;             /* of a sample */
+};
 
 /* Writes `problem` for plan(). Returns DP_ERR_CONFIG. */
 dp_status dp_layer_refuse(char *problem, size_t size, const char *format, ...)

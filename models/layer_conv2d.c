@@ -1,11 +1,11 @@
 /*
- * layer_conv2d.c - convolution: params[0] is [filters, kernel, kernel, in] here and [filters, in,
- * kernel, kernel] in PyTorch, params[1] the bias [filters].
+ * layer_conv2d.c - convolution: params[0] is [filters, kernel, kernel, in / groups] here and
+ * [filters, in / groups, kernel, kernel] in PyTorch, params[1] the bias [filters].
  */
 #include "models/layer.h"
 
 struct conv2d {
-    int filters, kernel, stride, padding;
+    int filters, kernel, stride, padding, groups;
     bool bias;
     struct dp_window window;
 };
@@ -15,11 +15,19 @@ static dp_status conv2d_plan(void *state, struct dp_layer_plan *plan, char *prob
 {
     struct conv2d *l = state;
     const size_t kernel = (size_t)l->kernel, filters = (size_t)l->filters;
+    const size_t groups = (size_t)l->groups;
     struct dp_tensor *weight;
 
     DP_TRY(dp_layer_window(plan, kernel, (size_t)l->stride, (size_t)l->padding, filters, &l->window,
                            problem, problem_size));
-    const size_t in = l->window.in_c, fan_in = in * kernel * kernel;
+    if (l->window.in_c % groups != 0 || filters % groups != 0) {
+        return dp_layer_refuse(problem, problem_size,
+                               "%zu channels of the input and %zu filters do not both divide into "
+                               "%zu groups",
+                               l->window.in_c, filters, groups);
+    }
+    l->window.groups = groups;
+    const size_t in = dp_window_fan(&l->window), fan_in = in * kernel * kernel;
     const size_t shape[4] = {filters, in, kernel, kernel};
     weight = dp_layer_param(plan, "weight", 4, shape, fan_in);
     weight->spatial = kernel * kernel;
@@ -86,6 +94,7 @@ static const struct dp_option conv2d_options[] = {
     DP_INT(CONV2D, kernel, NULL, 1, 255, "height and width of the kernel"),
     DP_INT(CONV2D, stride, "1", 1, 255, "step of the kernel"),
     DP_INT(CONV2D, padding, "0", 0, 255, "zeros around the image"),
+    DP_INT(CONV2D, groups, "1", 1, 65536, "of channels, convolved by themselves"),
     DP_SWITCH(CONV2D, bias, "true", "add a bias"),
     {0},
 };

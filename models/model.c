@@ -13,10 +13,19 @@ struct builder {
     int node_capacity, value_capacity;
 };
 
+static bool is_type(const struct dp_layer_spec *spec, const char *name)
+{
+    return strcmp(spec->type->plugin.name, name) == 0;
+}
+
 static void spec_count(const struct dp_layer_spec *specs, int count, int *total)
 {
     for (int i = 0; i < count; i++) {
         *total += specs[i].type->before != NULL ? 2 : 1;
+        /* A concat has joins, one less than branches, each of which is a node, too. */
+        *total += is_type(&specs[i], "concat") && specs[i].type != &dp_layer_concat_branch
+                      ? specs[i].body_count - 2
+                      : 0;
         spec_count(specs[i].body, specs[i].body_count, total);
         spec_count(specs[i].shortcut, specs[i].shortcut_count, total);
     }
@@ -120,11 +129,6 @@ static dp_status add_node(struct dp_model *m, const struct dp_layer_spec *spec, 
     return add_typed(m, spec, spec->type, path, x, x2, y);
 }
 
-static bool is_type(const struct dp_layer_spec *spec, const char *name)
-{
-    return strcmp(spec->type->plugin.name, name) == 0;
-}
-
 /* Fuses a relu into the node that wrote value x, if that node can and no other node reads x. */
 static bool fuse_relu(struct dp_model *m, const struct dp_layer_spec *spec, int x)
 {
@@ -206,6 +210,77 @@ static dp_status add_residual(struct dp_model *m, const struct dp_layer_spec *sp
     return DP_OK;
 }
 
+/* Whether outputs of two branches of a concat can be beside each other. */
+static dp_status check_branch(const struct dp_model *m, const struct dp_layer_spec *spec, int first,
+                              int value, int number)
+{
+    const struct dp_value *a = &m->values[first], *b = &m->values[value];
+    struct dp_shape shape = b->shape;
+    char text[96], other[96];
+
+    shape.dim[shape.dims - 1] = a->shape.dim[a->shape.dims - 1];
+    if (!dp_shape_equal(&a->shape, &shape)) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "%s: branch 0 gives %s, branch %d %s: only their last numbers may differ",
+                       spec->where, dp_shape_text(&a->shape, text, sizeof(text)), number,
+                       dp_shape_text(&b->shape, other, sizeof(other)));
+    }
+    if (b->spatial != 1) {
+        return DP_FAIL(
+            DP_ERR_CONFIG,
+            "%s: branch %d gives the features of a flattened image, which PyTorch has in "
+            "another order; put the flatten after the concat",
+            spec->where, number);
+    }
+    return DP_OK;
+}
+
+/* After the branches: each output in its place, and their sum. */
+static dp_status add_joins(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
+                           const int *outs, int *y)
+{
+    size_t width = 0, at = 0;
+    char name[64];
+    int placed;
+
+    for (int b = 0; b < spec->body_count; b++) {
+        const struct dp_shape *shape = &m->values[outs[b]].shape;
+        DP_TRY(check_branch(m, spec, outs[0], outs[b], b));
+        width += shape->dim[shape->dims - 1];
+    }
+    for (int b = 0; b < spec->body_count; b++) {
+        const struct dp_shape *shape = &m->values[outs[b]].shape;
+        const size_t count = shape->dim[shape->dims - 1];
+        struct dp_concat_branch *branch = spec->body[b].options;
+        char number[32];
+        branch->columns = (struct dp_columns){at, count, width};
+        at += count;
+        (void)snprintf(number, sizeof(number), ".branches.%d", b);
+        DP_TRY(path_join(spec, name, sizeof(name), path, number));
+        DP_TRY(add_node(m, &spec->body[b], name, outs[b], -1, &placed));
+        DP_TRY(b == 0 ? DP_OK : add_node(m, spec, path, *y, placed, &placed));
+        *y = placed;
+    }
+    return DP_OK;
+}
+
+static dp_status add_concat(struct dp_model *m, const struct dp_layer_spec *spec, const char *path,
+                            int x, int *y)
+{
+    int outs[DP_CONCAT_BRANCHES];
+    char prefix[64], number[32];
+
+    m->values[x].readers++; /* the branches that are not built yet: see add_residual() */
+    for (int b = 0; b < spec->body_count; b++) {
+        const struct dp_layer_spec *branch = &spec->body[b];
+        (void)snprintf(number, sizeof(number), ".branches.%d.", b);
+        DP_TRY(path_join(spec, prefix, sizeof(prefix), path, number));
+        DP_TRY(add_list(m, branch->body, branch->body_count, prefix, x, &outs[b]));
+    }
+    m->values[x].readers--;
+    return add_joins(m, spec, path, outs, y);
+}
+
 static dp_status add_list(struct dp_model *m, const struct dp_layer_spec *specs, int count,
                           const char *prefix, int x, int *y)
 {
@@ -222,6 +297,8 @@ static dp_status add_list(struct dp_model *m, const struct dp_layer_spec *specs,
             i++;
         } else if (is_type(&specs[i], "residual")) {
             DP_TRY(add_residual(m, &specs[i], path, x, &x));
+        } else if (is_type(&specs[i], "concat")) {
+            DP_TRY(add_concat(m, &specs[i], path, x, &x));
         } else if (!fuse_relu(m, &specs[i], x)) {
             DP_TRY(add_node(m, &specs[i], path, x, -1, &x));
         }
@@ -290,7 +367,7 @@ dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
     return DP_OK;
 }
 
-dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss)
+dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss, double smoothing)
 {
     if (loss == DP_LOSS_SOFTMAX && m->classes < 2) {
         return DP_FAIL(DP_ERR_CONFIG,
@@ -300,6 +377,7 @@ dp_status dp_model_set_loss(struct dp_model *m, enum dp_loss_kind loss)
                        m->nodes[m->node_count - 1].where);
     }
     m->loss = loss;
+    m->smoothing = loss == DP_LOSS_SOFTMAX ? (float)smoothing : 0.0f;
     return DP_OK;
 }
 

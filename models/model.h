@@ -100,6 +100,7 @@ struct dp_model {
     /* Set before passes are made: the loss by dp_model_set_loss(), the others by whoever has the
      * samples. */
     enum dp_loss_kind loss;
+    float smoothing;    /* of labels to train with, of DP_LOSS_SOFTMAX: see output_loss */
     bool float_samples; /* samples come as float32, not as bytes */
     size_t targets;     /* a label is so many float32, one for each output; 0: its class */
     bool pairs;         /* labels to train with that would be classes are pairs of them */
@@ -142,9 +143,10 @@ DP_CHECKED dp_status dp_model_create(const struct dp_layer_spec *specs, int coun
                                      const struct dp_shape *input, struct dp_model **out);
 void dp_model_destroy(struct dp_model *model);
 
-/* Sets what outputs are compared with labels by. Errors: DP_ERR_CONFIG (a single output cannot be
- * one of several classes). */
-DP_CHECKED dp_status dp_model_set_loss(struct dp_model *model, enum dp_loss_kind loss);
+/* Sets what outputs are compared with labels by. smoothing: of DP_LOSS_SOFTMAX, from 0 to 1.
+ * Errors: DP_ERR_CONFIG (a single output cannot be one of several classes). */
+DP_CHECKED dp_status dp_model_set_loss(struct dp_model *model, enum dp_loss_kind loss,
+                                       double smoothing);
 
 /* Initial weights [trained] in our layout (NULL: not needed), and running statistics [statistics]:
  * a function of `seed` alone. Host memory. */

@@ -244,13 +244,14 @@ static dp_status compare(const struct dp_pass *p, const struct dp_pass_call *cal
 {
     const struct dp_model *m = p->model;
     const void *outputs = value_at(p, m->nodes[m->node_count - 1].y, 0);
-    const bool pairs = m->pairs && call->grad != NULL; /* the test set is not mixed */
+    const bool pairs = m->pairs && call->grad != NULL; /* the test set is not mixed or smoothed */
     const struct dp_output_loss how = {m->loss, call->rows, m->classes,
                                        m->targets > 0 ? DP_TARGET_NUMBERS
                                        : pairs        ? DP_TARGET_PAIRS
-                                                      : DP_TARGET_CLASSES};
+                                                      : DP_TARGET_CLASSES,
+                                       call->grad != NULL ? m->smoothing : 0.0f};
 
-    return m->loss == DP_LOSS_SOFTMAX && how.targets == DP_TARGET_CLASSES
+    return m->loss == DP_LOSS_SOFTMAX && how.targets == DP_TARGET_CLASSES && how.smoothing == 0
                ? p->stream->ops->softmax_loss(p->stream, dx, loss, loss + 1, outputs,
                                               labels_of(p, call), call->rows, m->classes, scale,
                                               keep)

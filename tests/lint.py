@@ -305,7 +305,8 @@ def repository_texts():
     files = [path for top in (*TOPS, ".ci") for path in sorted((ROOT / top).rglob("*"))]
     for path in files + sorted(ROOT.iterdir()):
         name = path.relative_to(ROOT).as_posix()
-        data = path.read_bytes() if path.is_file() and ".venv/" not in name else b"\0"
+        bytes_alone = ".venv/" in name or name.startswith("tests/fuzz/corpus/")
+        data = path.read_bytes() if path.is_file() and not bytes_alone else b"\0"
         if b"\0" not in data:
             yield name, data.decode(errors="replace")
 

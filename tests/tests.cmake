@@ -128,7 +128,8 @@ elseif(DP_CUDA STREQUAL "host")
   endforeach()
 endif()
 
-# Every tests/fuzz/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz.
+# Every tests/fuzz/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz. It
+# begins with tests/fuzz/corpus/<noun>, and keeps what it finds in the build's folder.
 if(DP_SANITIZE MATCHES "fuzzer")
   file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
   add_custom_target(fuzzers)
@@ -137,8 +138,12 @@ if(DP_SANITIZE MATCHES "fuzzer")
     add_executable(${program} EXCLUDE_FROM_ALL ${source})
     target_link_libraries(${program} PRIVATE dp_runtime -fsanitize=fuzzer)
     add_dependencies(fuzzers ${program})
+    string(REPLACE "fuzz_" "" noun ${program})
+    set(found ${PROJECT_BINARY_DIR}/corpus/${noun})
+    set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${noun})
+    file(MAKE_DIRECTORY ${found})
     add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=15 -max_len=65536
-             -use_value_profile=1 -timeout=10)
+             -use_value_profile=1 -timeout=10 ${found} ${corpus})
     # 15 s of wall time, of which each has a share: longer ones are for who looks for more.
     set_tests_properties(${program} PROPERTIES LABELS sanitize PROCESSORS 1 TIMEOUT 120)
   endforeach()

@@ -8,21 +8,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Of each call, whether it fails on a full disk. */
+static const bool needs_space[DP_FILE_CALLS] = {
+#define X(name, space) [DP_FILE_CALL_##name] = (space),
+    DP_FILE_CALLS_OF(X)
+#undef X
+};
+
 static const struct dp_fault *_Atomic faults;
 static atomic_int own_rank;
-static _Atomic uint64_t calls;
+static _Atomic uint64_t calls[DP_FILE_CALLS];
+static _Atomic uint64_t numbered; /* of all kinds */
 static atomic_int under_way;
 
 void dp_disk_set_faults(const struct dp_fault *first, int rank)
 {
     atomic_store(&own_rank, rank);
-    atomic_store(&calls, 0);
+    for (int i = 0; i < DP_FILE_CALLS; i++) {
+        atomic_store(&calls[i], 0);
+    }
+    atomic_store(&numbered, 0);
     atomic_store(&faults, first);
 }
 
-uint64_t dp_disk_calls(void)
+uint64_t dp_disk_calls(uint64_t of[DP_FILE_CALLS])
 {
-    return atomic_load(&calls);
+    for (int i = 0; i < DP_FILE_CALLS; i++) {
+        of[i] = atomic_load(&calls[i]);
+    }
+    return atomic_load(&numbered);
 }
 
 int dp_disk_under_way(void)
@@ -37,8 +51,7 @@ struct strike {
     bool is_last; /* the process is killed after it */
 };
 
-/* needs_space: whether the call fails on a full disk. */
-static struct strike begin_call(bool needs_space)
+static struct strike begin_call(enum dp_file_call call)
 {
     const struct dp_fault *fault = atomic_load_explicit(&faults, memory_order_acquire);
     struct strike strike = {0};
@@ -48,14 +61,15 @@ static struct strike begin_call(bool needs_space)
     if (fault == NULL) {
         return strike;
     }
-    number = atomic_fetch_add(&calls, 1) + 1;
+    number = atomic_fetch_add(&numbered, 1) + 1;
+    atomic_fetch_add(&calls[call], 1);
     for (; fault != NULL; fault = fault->next) {
         const uint64_t due = (uint64_t)fault->write;
 
         if (due == 0 || number < due || fault->rank != atomic_load(&own_rank)) {
             continue;
         }
-        if (fault->kind == &dp_fault_full && needs_space) {
+        if (fault->kind == &dp_fault_full && needs_space[call]) {
             strike.cut = strike.cut || number == due;
             strike.reason = number > due ? ENOSPC : strike.reason;
         } else if (number > due) {
@@ -80,9 +94,9 @@ static void end_call(struct strike strike)
 }
 
 /* Where only a write can be cut: a call without space fails at once. */
-static struct strike begin_whole(bool needs_space)
+static struct strike begin_whole(enum dp_file_call call)
 {
-    struct strike strike = begin_call(needs_space);
+    struct strike strike = begin_call(call);
 
     if (strike.cut && !strike.is_last) {
         strike.reason = ENOSPC;
@@ -90,24 +104,24 @@ static struct strike begin_whole(bool needs_space)
     return strike;
 }
 
-#define WHOLE_CALL(needs_space, call)                          \
-    do {                                                       \
-        const struct strike strike = begin_whole(needs_space); \
-        const int result = strike.reason == 0 ? (call) : -1;   \
-                                                               \
-        end_call(strike);                                      \
-        errno = strike.reason == 0 ? errno : strike.reason;    \
-        return result;                                         \
+#define WHOLE_CALL(kind, call)                               \
+    do {                                                     \
+        const struct strike strike = begin_whole(kind);      \
+        const int result = strike.reason == 0 ? (call) : -1; \
+                                                             \
+        end_call(strike);                                    \
+        errno = strike.reason == 0 ? errno : strike.reason;  \
+        return result;                                       \
     } while (0)
 
 int dp_disk_create(const char *path, int flags)
 {
-    WHOLE_CALL(true, open(path, flags | O_CREAT, 0666));
+    WHOLE_CALL(DP_FILE_CALL_CREATE, open(path, flags | O_CREAT, 0666));
 }
 
 ssize_t dp_disk_write(int fd, const void *data, size_t bytes)
 {
-    const struct strike strike = begin_call(true);
+    const struct strike strike = begin_call(DP_FILE_CALL_WRITE);
     ssize_t done;
 
     done = strike.reason == 0 ? write(fd, data, strike.cut ? bytes - bytes / 2 : bytes) : -1;
@@ -118,40 +132,40 @@ ssize_t dp_disk_write(int fd, const void *data, size_t bytes)
 
 int dp_disk_sync(int fd)
 {
-    WHOLE_CALL(false, fsync(fd));
+    WHOLE_CALL(DP_FILE_CALL_SYNC, fsync(fd));
 }
 
 int dp_disk_rename(const char *from, const char *to)
 {
-    WHOLE_CALL(true, rename(from, to));
+    WHOLE_CALL(DP_FILE_CALL_RENAME, rename(from, to));
 }
 
 int dp_disk_rename_at(int from_folder, const char *from, int to_folder, const char *to)
 {
-    WHOLE_CALL(true, renameat(from_folder, from, to_folder, to));
+    WHOLE_CALL(DP_FILE_CALL_RENAME, renameat(from_folder, from, to_folder, to));
 }
 
 int dp_disk_unlink(const char *path)
 {
-    WHOLE_CALL(false, unlink(path));
+    WHOLE_CALL(DP_FILE_CALL_UNLINK, unlink(path));
 }
 
 int dp_disk_unlink_at(int folder, const char *name)
 {
-    WHOLE_CALL(false, unlinkat(folder, name, 0));
+    WHOLE_CALL(DP_FILE_CALL_UNLINK, unlinkat(folder, name, 0));
 }
 
 int dp_disk_mkdir(const char *path)
 {
-    WHOLE_CALL(true, mkdir(path, 0777));
+    WHOLE_CALL(DP_FILE_CALL_MKDIR, mkdir(path, 0777));
 }
 
 int dp_disk_rmdir(const char *path)
 {
-    WHOLE_CALL(false, rmdir(path));
+    WHOLE_CALL(DP_FILE_CALL_RMDIR, rmdir(path));
 }
 
 int dp_disk_symlink(const char *target, const char *path)
 {
-    WHOLE_CALL(true, symlink(target, path));
+    WHOLE_CALL(DP_FILE_CALL_SYMLINK, symlink(target, path));
 }

@@ -25,8 +25,26 @@
  * NULL: none, and calls are not numbered. No call may be in progress. */
 void dp_disk_set_faults(const struct dp_fault *first, int rank);
 
-/* Calls since the faults were set. */
-uint64_t dp_disk_calls(void);
+/* name, whether it fails on a full disk */
+#define DP_FILE_CALLS_OF(X) \
+    X(CREATE, true)         \
+    X(WRITE, true)          \
+    X(SYNC, false)          \
+    X(RENAME, true)         \
+    X(UNLINK, false)        \
+    X(MKDIR, true)          \
+    X(RMDIR, false)         \
+    X(SYMLINK, true)
+
+enum dp_file_call {
+#define X(name, space) DP_FILE_CALL_##name,
+    DP_FILE_CALLS_OF(X)
+#undef X
+        DP_FILE_CALLS
+};
+
+/* Calls since the faults were set: of each kind, and of all. */
+uint64_t dp_disk_calls(uint64_t of[DP_FILE_CALLS]);
 
 /* Calls that have not returned yet: with a slow disk, of any thread. */
 int dp_disk_under_way(void);

@@ -27,7 +27,7 @@ struct dp_exchange_config {
     enum dp_run run;
     size_t scratch_count; /* largest dp_exchange_sum or dp_exchange_sum_host, in numbers */
     int servers;          /* number of servers: the last ranks, which have no gradients; 0: none */
-    bool whole;           /* every rank updates all weights: local steps */
+    bool whole;           /* every rank updates all weights: local steps, averages */
     bool deferred;        /* the caller can handle deferred buckets */
     bool ordered;         /* sums must keep the tree's order over ranks: lanes */
     bool checked;         /* messages have checksums (message_check.h) */

@@ -30,9 +30,9 @@ static inline double dp_pair_target(const struct dp_pair *p, size_t c)
     return (p->first == c ? (double)p->share : 0) + (p->other == c ? (double)p->rest : 0);
 }
 
-/* output_loss of pairs with DP_LOSS_SOFTMAX; in softmax.c, whose parts it is made of. */
+/* output_loss of classes or pairs with DP_LOSS_SOFTMAX; in softmax.c, whose parts it is made of. */
 DP_CHECKED dp_status dp_cpu_softmax_pairs(const struct dp_output_loss *how, float *dx, float *loss,
-                                          float *score, const float *x, const int32_t *pairs,
+                                          float *score, const float *x, const int32_t *labels,
                                           float scale, float keep);
 
 #endif

@@ -78,21 +78,53 @@ static inline void scale_row(float *y, float factor, size_t count)
     }
 }
 
+/* The sum of t (x - most), before dx, which may be x, is written; a share of 0 takes no part. */
+static double margin_of(const struct dp_output_loss *how, const float *x, const struct dp_pair *p,
+                        float most)
+{
+    double margin = (p->share > 0 ? (double)p->share * ((double)x[p->first] - (double)most) : 0) +
+                    (p->rest > 0 ? (double)p->rest * ((double)x[p->other] - (double)most) : 0);
+    double all = 0;
+
+    if (how->smoothing > 0) {
+        for (size_t c = 0; c < how->outputs; c++) {
+            all += (double)x[c] - (double)most;
+        }
+        margin = (1 - (double)how->smoothing) * margin +
+                 (double)how->smoothing / (double)how->outputs * all;
+    }
+    return margin;
+}
+
+/* y = the gradient, of exponentials y whose sum is `all`. */
+static void slope_row(const struct dp_output_loss *how, float *y, const struct dp_pair *p,
+                      float all, float scale)
+{
+    const float spread = scale * how->smoothing / (float)how->outputs;
+    const float left = scale * (1 - how->smoothing);
+
+    scale_row(y, scale / all, how->outputs);
+    for (size_t c = 0; spread > 0 && c < how->outputs; c++) {
+        y[c] -= spread;
+    }
+    y[p->first] -= left * p->share;
+    y[p->other] -= left * p->rest;
+}
+
 dp_status dp_cpu_softmax_pairs(const struct dp_output_loss *how, float *dx, float *loss,
-                               float *score, const float *x, const int32_t *pairs, float scale,
+                               float *score, const float *x, const int32_t *labels, float scale,
                                float keep)
 {
+    const bool pairs = how->targets == DP_TARGET_PAIRS;
     double sum = 0, right = 0;
 
-    for (size_t r = 0; r < how->rows; r++, pairs += DP_PAIR_WORDS) {
+    for (size_t r = 0; r < how->rows; r++, labels += pairs ? DP_PAIR_WORDS : 1) {
         const float *row = x + r * how->outputs;
         float *to = dx != NULL ? dx + r * how->outputs : NULL;
-        const struct dp_pair p = dp_pair_of(pairs);
+        const struct dp_pair p =
+            pairs ? dp_pair_of(labels) : (struct dp_pair){(size_t)*labels, (size_t)*labels, 1, 0};
         const float most = largest(row, how->outputs);
-        /* Before dx, which may be x, is written; a share of 0 takes no part. */
-        const double margin =
-            (p.share > 0 ? (double)p.share * ((double)row[p.first] - (double)most) : 0) +
-            (p.rest > 0 ? (double)p.rest * ((double)row[p.other] - (double)most) : 0);
+        const double margin = margin_of(how, row, &p, most);
         size_t best = 0;
         float all;
         while (best + 1 < how->outputs && row[best] < most) {
@@ -102,9 +134,7 @@ dp_status dp_cpu_softmax_pairs(const struct dp_output_loss *how, float *dx, floa
         all = exponentials(to, row, most, how->outputs);
         sum += log((double)all) - margin;
         if (to != NULL) {
-            scale_row(to, scale / all, how->outputs);
-            to[p.first] -= scale * p.share;
-            to[p.other] -= scale * p.rest;
+            slope_row(how, to, &p, all, scale);
         }
     }
     *loss = (float)(sum * (double)scale + (keep != 0 ? (double)*loss : 0));

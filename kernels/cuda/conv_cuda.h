@@ -1,8 +1,9 @@
 /*
  * conv_cuda.h - the two engines behind the convolutions of device `cuda`.
  *
- * `cublas` (conv_cublas.c) is always there. `cudnn` (conv_cudnn.c) is used where its library is
- * found, unless the stream says otherwise, for every convolution that it has a plan for.
+ * `cublas` (conv_cublas.c; for several groups group_conv.cu) is always there. `cudnn`
+ * (conv_cudnn.c) is used where its library is found, unless the stream says otherwise, for every
+ * convolution that it has a plan for.
  *
  * Which form of a convolution and which of cuDNN's engines is taken may be measured, and is a
  * choice then (algo_choices.h), whose value has five numbers: whether bias and rectifier are part
@@ -33,6 +34,15 @@ DP_CHECKED DP_OP_TYPE(conv_prepare) dp_cublas_conv_prepare;
 DP_CHECKED DP_OP_TYPE(conv_forward) dp_cublas_conv_forward;
 DP_CHECKED DP_OP_TYPE(conv_backward_data) dp_cublas_conv_backward_data;
 DP_CHECKED DP_OP_TYPE(conv_backward_weights) dp_cublas_conv_backward_weights;
+
+/* ---- of several groups, where cuDNN has no plan: group_conv.cu; nothing is prepared ---- */
+
+DP_CHECKED DP_OP_TYPE(conv_forward) dp_cuda_group_conv_forward;
+DP_CHECKED DP_OP_TYPE(conv_backward_data) dp_cuda_group_conv_backward_data;
+DP_CHECKED dp_status dp_cuda_group_conv_backward_weights(struct dp_stream *s, float *dw,
+                                                         const void *dy, const void *x,
+                                                         const struct dp_window *w, size_t rows,
+                                                         float keep);
 
 /* ---- cudnn ---- */
 

@@ -18,6 +18,60 @@ extern "C" dp_status dp_cuda_copy(struct dp_stream *s, void *y, const void *x, s
                                                           dp_cuda_of(s)->queue));
 }
 
+/* An element of the larger array a thread; neighbours are neighbours in both. */
+template <typename T>
+static __global__ void put_kernel(T *y, const T *x, struct dp_columns c, size_t count)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        const size_t row = i / c.width, column = i % c.width - c.at; /* wraps to very large */
+        float value[1] = {};
+        if (column < c.count) {
+            dp_read<1>(value, x + row * c.count + column);
+        }
+        dp_write<1>(y + i, value);
+    }
+}
+
+template <typename T>
+static __global__ void take_kernel(T *x, const T *y, struct dp_columns c, size_t count)
+{
+    for (size_t i = dp_thread(); i < count; i += dp_threads()) {
+        float value[1];
+        dp_read<1>(value, y + i / c.count * c.width + c.at + i % c.count);
+        dp_write<1>(x + i, value);
+    }
+}
+
+extern "C" dp_status dp_cuda_put_columns(struct dp_stream *s, void *y, const void *x, size_t rows,
+                                         const struct dp_columns *columns)
+{
+    const size_t count = rows * columns->width;
+
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        DP_LAUNCH((put_kernel<T>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)y, (const T *)x,
+                  *columns, count);
+    });
+    return DP_CUDA(cudaGetLastError());
+}
+
+extern "C" dp_status dp_cuda_take_columns(struct dp_stream *s, void *x, const void *y, size_t rows,
+                                          const struct dp_columns *columns)
+{
+    const size_t count = rows * columns->count;
+
+    if (count == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        DP_LAUNCH((take_kernel<T>), dp_blocks(s, count), DP_THREADS, 0, s, (T *)x, (const T *)y,
+                  *columns, count);
+    });
+    return DP_CUDA(cudaGetLastError());
+}
+
 enum { ARRAYS = 64, LEVELS = 7 };
 
 /* Passed by value: 1 KiB of the 4 KiB that arguments may have. */

@@ -30,9 +30,9 @@ static __device__ inline float dp_pair_target(dp_pair pair, int c)
     return (c == pair.first ? pair.share : 0.0f) + (c == pair.other ? 1.0f - pair.share : 0.0f);
 }
 
-/* output_loss of pairs with DP_LOSS_SOFTMAX, in softmax.cu. */
+/* output_loss of classes or pairs with DP_LOSS_SOFTMAX, in softmax.cu. */
 extern "C" dp_status dp_cuda_softmax_pairs(struct dp_stream *s, const struct dp_output_loss *how,
                                            void *dx, float *loss, float *score, const void *x,
-                                           const void *pairs, const float *scale, float keep);
+                                           const void *labels, const float *scale, float keep);
 
 #endif

@@ -25,6 +25,33 @@ dp_status dp_ref_copy(struct dp_stream *s, void *y, const void *x, size_t bytes)
     return DP_OK;
 }
 
+dp_status dp_ref_put_columns(struct dp_stream *s, void *y, const void *x, size_t rows,
+                             const struct dp_columns *columns)
+{
+    const struct dp_columns *c = columns;
+    const size_t e = dp_type_bytes(s->type);
+
+    for (size_t i = 0; i < rows; i++) {
+        char *row = (char *)y + i * c->width * e;
+        memset(row, 0, c->width * e);
+        memcpy(row + c->at * e, (const char *)x + i * c->count * e, c->count * e);
+    }
+    return DP_OK;
+}
+
+dp_status dp_ref_take_columns(struct dp_stream *s, void *x, const void *y, size_t rows,
+                              const struct dp_columns *columns)
+{
+    const struct dp_columns *c = columns;
+    const size_t e = dp_type_bytes(s->type);
+
+    for (size_t i = 0; i < rows; i++) {
+        memcpy((char *)x + i * c->count * e, (const char *)y + (i * c->width + c->at) * e,
+               c->count * e);
+    }
+    return DP_OK;
+}
+
 dp_status dp_ref_add(struct dp_stream *s, float *y, const float *x, size_t count)
 {
     (void)s;

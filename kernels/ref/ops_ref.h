@@ -16,6 +16,7 @@
 /* Every operation but those below. */
 #define DP_OPS_FLAT(X)                                                                 \
     X(zero) X(copy) X(add) X(scale) X(blend) X(sum_tree) X(block_squares)              \
+    X(put_columns) X(take_columns)                                                     \
     X(bytes_load) X(floats_load)                                                       \
     X(dense_prepare) X(dense_forward) X(dense_backward_data) X(dense_backward_weights) \
     X(sum_rows)                                                                        \

@@ -70,7 +70,8 @@ static double softmax_row(const struct dp_stream *s, const struct dp_output_loss
     }
     for (size_t c = 0; c < how->outputs; c++) {
         const double v = (double)dp_ref_get(s, x, c) - most - log(sum);
-        const double t = target_of(how, targets, row, c);
+        const double t = target_of(how, targets, row, c) * (1 - (double)how->smoothing) +
+                         (double)how->smoothing / (double)how->outputs;
         loss -= t > 0 ? t * v : 0;
         if (dx != NULL) {
             dp_ref_put(s, dx, c, (float)((exp(v) - t) * scale));
@@ -111,7 +112,7 @@ dp_status dp_ref_output_loss(struct dp_stream *s, const struct dp_output_loss *h
 {
     double sum = 0, scores = 0;
 
-    assert(how->kind != DP_LOSS_SOFTMAX || how->targets == DP_TARGET_PAIRS);
+    assert(how->kind != DP_LOSS_SOFTMAX || how->targets != DP_TARGET_NUMBERS);
     for (size_t r = 0; r < how->rows; r++) {
         void *to = dx != NULL ? dp_ref_to(s, dx, r * how->outputs) : NULL;
         const void *from = dp_ref_at(s, x, r * how->outputs);

@@ -16,6 +16,10 @@ dp_status dp_window_check(const struct dp_window *w)
                        w->kernel_h, w->kernel_w, w->stride, w->padding, w->in_h, w->in_w, w->in_c,
                        w->out_h, w->out_w, w->out_c);
     }
+    if (w->in_c % dp_window_groups(w) != 0 || w->out_c % dp_window_groups(w) != 0) {
+        return DP_FAIL(DP_ERR_ARG, "%zu channels into %zu do not divide into %zu groups", w->in_c,
+                       w->out_c, w->groups);
+    }
     return DP_OK;
 }
 

@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "kernels/ops.h"
 
-/* Checks that sizes are positive and the output fits the formula of struct dp_window. Logs what is
- * wrong. Errors: DP_ERR_ARG. */
+/* Checks that sizes are positive, the output fits the formula of struct dp_window, and groups
+ * divide the channels. Logs what is wrong. Errors: DP_ERR_ARG. */
 DP_CHECKED dp_status dp_window_check(const struct dp_window *w);
 
 /* As above for a pool, whose windows must each overlap the image: padding below kernel, out_c equal

@@ -6,7 +6,9 @@
     folder      the sweep's folder: what is kept, what another start finds
     running     does the runs, one by one or as jobs
     local       runs on this machine, on hosts of a netlab or of a host file
-    slurm       runs as an array job of Slurm
+    slurm       runs as array jobs of Slurm
+    jobs        jobs of Slurm, also for ddp_tune: submitting, waiting, results
+    ending      the end of a program: its last line and exit code
     results     figures of a run, of its repeats, of a curve; the knee
     prices      dollars an hour of machine types, and which of them to rent
     progress, table, csv_file, page, chart    what people read

@@ -4,8 +4,8 @@ import re
 import subprocess
 
 from sweep import csv_file, options, page, plan, prices, prune, results, table
-from sweep.failure import (CANNOT_WRITE, INTERNAL, NO_INPUT, NOT_AVAILABLE, STOPPED, Failure,
-                           complain, say)
+from sweep.ending import exit_code_of
+from sweep.failure import INTERNAL, NO_INPUT, NOT_AVAILABLE, STOPPED, Failure, complain, say
 from sweep.folder import SCHEMA, Folder, write_json, write_text
 from sweep.local import Local, Stopped, exit_code
 from sweep.project.main import project
@@ -242,18 +242,11 @@ def do_sweep(args, tools):
 
 
 def main(words, bin_folder, launch_folder, version):
-    try:
+    def program():
         args = options.parse(words, version)
         if args.prune is not None:
             return prune.prune(args.prune, args.yes)
         tools = Tools(bin_folder, launch_folder)
         return project(args, tools) if args.project is not None else do_sweep(args, tools)
-    except Failure as failure:
-        complain("error", failure)
-        return failure.code
-    except Stopped:
-        complain("error", "stopped by a signal; the same command goes on")
-        return STOPPED
-    except OSError as error:
-        complain("error", f"{error.filename or 'a file'}: {error.strerror}")
-        return CANNOT_WRITE
+
+    return exit_code_of(program)

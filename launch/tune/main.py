@@ -3,15 +3,17 @@ import os
 import subprocess
 import time
 
-from sweep.failure import (CANNOT_WRITE, CONFIGURATION, INTERNAL, NOT_AVAILABLE, STOPPED, Failure,
-                           complain, one_line, say)
+from sweep.ending import exit_code_of
+from sweep.failure import (CONFIGURATION, INTERNAL, NOT_AVAILABLE, STOPPED, Failure, complain,
+                           one_line, say)
 from sweep.folder import make_folder, write_text
+from sweep.jobs import Jobs
 from sweep.local import Signals, Stopped
 from sweep.main import CHECK_S, Tools
 from tune import options, space
 from tune.goals import GOALS, LACKS
-from tune.study import Study, identity_of, load
-from tune.trial import Trial, share_of
+from tune.study import JOB, Study, identity_of, load
+from tune.trial import JobTrial, LocalTrial, share_of
 
 LOOK_S = 0.1  # between two looks at the runs under way
 
@@ -62,12 +64,13 @@ class Tuning:
         self.goal, self.signals = GOALS[args.goal], Signals()
         self.cores, self.running, self.done = os.sched_getaffinity(0), {}, len(study.done())
         self.code = INTERNAL  # of the last trial that failed
+        self.slurm = Jobs(args.sbatch, tools.array) if args.slurm else None
 
     def command(self, params, folder):
         words = [self.tools.train, model_path(self.args), "--quiet", "--out", str(folder / "run")]
         for override in (*self.args.settings, *overrides_of(params)):
             words += ["--set", override]
-        if self.args.ranks > 1:
+        if self.args.ranks > 1 and self.slurm is None:
             words = [self.tools.mpirun, "-np", str(self.args.ranks), "--bind-to", "none", *words]
         return [*words, *self.args.flags]
 
@@ -75,9 +78,14 @@ class Tuning:
         asked = self.study.ask()
         folder = self.args.out / "trials" / f"{asked.number:04d}"
         asked.set_user_attr("folder", str(folder.relative_to(self.args.out)))
-        cpus = share_of(self.cores, slot, self.args.parallel)
-        self.running[slot] = (asked, Trial(asked.number, folder,
-                                           self.command(asked.params, folder), cpus))
+        command = self.command(asked.params, folder)
+        if self.slurm is not None:
+            trial = JobTrial(folder, command, self.slurm, self.args.ranks)
+            asked.set_user_attr(JOB, trial.task)
+        else:
+            trial = LocalTrial(folder, command,
+                               share_of(self.cores, slot, self.args.parallel))
+        self.running[slot] = (asked, trial)
 
     def look(self, slot):
         """At a run under way: tells Optuna of its evaluations, and ends it where that says so."""
@@ -113,8 +121,17 @@ class Tuning:
         say(one_line(f"[{self.done}/{self.args.trials}] trial {asked.number}: {text}; "
                      f"{in_words(asked.params)}; {trial.seconds:.1f} s"))
 
+    def ask_slurm(self):
+        """Which jobs are gone, now and then."""
+        tasks = {trial.task: trial for _, trial in self.running.values()}
+        alive = self.slurm.now_and_then(tasks) if tasks else None
+        for task, trial in tasks.items():
+            trial.gone = trial.gone or alive is not None and task not in alive
+
     def go(self):
         while self.running or self.done < self.args.trials:
+            if self.slurm is not None:
+                self.ask_slurm()
             for slot in range(self.args.parallel):
                 self.signals.check()
                 if slot in self.running:
@@ -155,7 +172,11 @@ def tune(args, tools):
     check_space(args, tools, axes)
     load("optuna")  # before anything is written
     make_folder(args.out)
+    if args.slurm:
+        Jobs.check()
     study = Study(args, GOALS[args.goal], axes, identity_of(args, axes, text))
+    for job in study.left_behind:  # of a start that was killed
+        Jobs.cancel(job)
     tuning = Tuning(args, tools, study)
     say(f"ddp_tune: {args.trials} trials of {args.model} for {args.goal}, in {args.out}"
         + (f"; {tuning.done} are done" if tuning.done > 0 else ""))
@@ -174,14 +195,5 @@ def tune(args, tools):
 
 
 def main(words, bin_folder, launch_folder, version):
-    try:
-        return tune(options.parse(words, version), Tools(bin_folder, launch_folder))
-    except Failure as failure:
-        complain("error", failure)
-        return failure.code
-    except Stopped:
-        complain("error", "stopped by a signal; the same command goes on")
-        return STOPPED
-    except OSError as error:
-        complain("error", f"{error.filename or 'a file'}: {error.strerror}")
-        return CANNOT_WRITE
+    return exit_code_of(
+        lambda: tune(options.parse(words, version), Tools(bin_folder, launch_folder)))

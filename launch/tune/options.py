@@ -4,6 +4,7 @@ import os
 import pathlib
 
 from sweep.failure import USAGE, Failure
+from sweep.options import with_flags_joined
 from tune.goals import GOALS
 
 # Flags of ddp_train that ddp_tune gives by itself, or that do no training.
@@ -49,10 +50,13 @@ def make_parser(version):
     add("--out", metavar="DIR", type=pathlib.Path, required=True, help="folder of the study")
     add("--goal", choices=tuple(GOALS), default="test_accuracy",
         help="what is sought (default: %(default)s)")
-    add("--parallel", metavar="N", type=count, default=1,
-        help="trials at a time, which share the cores (default: %(default)s)")
+    add("--parallel", metavar="N", type=count,
+        help="trials at a time, which share the cores (default: 1; with --slurm 4)")
+    add("--slurm", action="store_true",
+        help="trials as jobs of Slurm, each with its nodes for itself")
+    add("--sbatch", metavar="FLAGS", default="", help="more flags of sbatch, with --slurm")
     add("--ranks", metavar="N", type=count, default=1,
-        help="ranks of a trial, on this machine (default: %(default)s)")
+        help="ranks of a trial (default: %(default)s)")
     add("--pruner", choices=("median", "hyperband", "none"), default="median",
         help="ends trials whose evaluations are poor (default: %(default)s)")
     add("--seed", metavar="N", type=int, default=1,
@@ -65,7 +69,7 @@ def make_parser(version):
 
 def parse(words, version):
     at = words.index("--") if "--" in words else len(words)
-    args = make_parser(version).parse_args(words[:at])
+    args = make_parser(version).parse_args(with_flags_joined(words[:at]))
     args.flags = words[at + 1:]
     for flag in args.flags:
         if flag.partition("=")[0] in OURS:
@@ -74,5 +78,8 @@ def parse(words, version):
     for setting in args.settings:
         if "=" not in setting:
             raise Failure(f"--set {setting}: expected KEY=VALUE", USAGE)
+    if args.sbatch and not args.slurm:
+        raise Failure("--sbatch belongs to --slurm", USAGE)
+    args.parallel = args.parallel or (4 if args.slurm else 1)
     args.out = pathlib.Path(os.path.abspath(args.out))
     return args

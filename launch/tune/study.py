@@ -5,7 +5,7 @@ import json
 
 from sweep.failure import CONFIGURATION, NOT_AVAILABLE, Failure
 
-IDENTITY, AGAIN = "lockstep", "done_again"  # names in the study
+IDENTITY, AGAIN, JOB = "lockstep", "done_again", "job"  # names in the study
 
 
 def load(name):
@@ -36,6 +36,7 @@ class Study:
             sampler=optuna.samplers.TPESampler(seed=args.seed, constant_liar=args.parallel > 1,
                                                n_startup_trials=8),
             pruner=pruner_of(optuna, args.pruner))
+        self.left_behind = []  # jobs of Slurm that nobody waits for any more
         self.check_identity(identity, args.out)
         self.mend()
 
@@ -52,6 +53,8 @@ class Study:
     def mend(self):
         """Trials that were under way when we were ended are done again, with their values."""
         for trial in self.study.get_trials(deepcopy=False, states=(self.states.RUNNING,)):
+            if JOB in trial.user_attrs:
+                self.left_behind.append(trial.user_attrs[JOB])
             self.again(trial.number, trial.params)
 
     def again(self, number, params):

@@ -8,6 +8,7 @@ import time
 
 from sweep.failure import NOT_AVAILABLE, Failure
 from sweep.folder import last_line, read_json
+from sweep.jobs import POLL_S, result_of, why_failed
 from sweep.local import exit_code, meaning
 
 GRACE_S = 30  # for a run that is asked to end: it saves first
@@ -21,22 +22,14 @@ def share_of(cores, slot, slots):
 
 
 class Trial:
-    """A run of ddp_train under way."""
+    """A run of ddp_train under way, wherever that is. Those below have: stop(), which asks it to
+    end; ended(), which becomes true some time later; wait(), after stop(), until then; code, why()
+    and seconds, when it has."""
 
-    def __init__(self, number, folder, command, cpus):
-        self.number, self.folder, self.began = number, folder, time.monotonic()
+    def __init__(self, folder):
+        self.folder, self.began = folder, time.monotonic()
         self.read, self.rest, self.pruned, self.asked = 0, b"", False, None
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
-            try:
-                # Ctrl-C reaches us alone: a group of its own, which is told once.
-                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                                stderr=err, start_new_session=True)
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(self.process.pid, cpus)
-            except OSError as error:
-                raise Failure(f"cannot run {error.filename}: {error.strerror}",
-                              NOT_AVAILABLE) from error
 
     def evaluations(self):
         """The new ones in metrics.jsonl since the last call, as objects."""
@@ -52,14 +45,37 @@ class Trial:
                     if isinstance(found, dict) and found.get("type") == "eval":
                         yield found
 
+    def run(self):
+        """Its run.json, or None."""
+        return read_json(self.folder / "run/run.json")
+
+    @property
+    def seconds(self):
+        return time.monotonic() - self.began
+
+
+class LocalTrial(Trial):
+    """On this machine, on these CPUs."""
+
+    def __init__(self, folder, command, cpus):
+        super().__init__(folder)
+        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
+            try:
+                # Ctrl-C reaches us alone: a group of its own, which is told once.
+                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                                                stderr=err, start_new_session=True)
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(self.process.pid, cpus)
+            except OSError as error:
+                raise Failure(f"cannot run {error.filename}: {error.strerror}",
+                              NOT_AVAILABLE) from error
+
     def stop(self):
-        """Asks it to end; ended() becomes true some time later."""
         self.asked = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self):
-        """After stop(), until it has ended."""
         try:
             self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
@@ -67,7 +83,7 @@ class Trial:
             self.process.wait()
 
     def ended(self):
-        """Whether it has; one that was asked to and does not is killed."""
+        """One that was asked to end and does not is killed."""
         if self.process.poll() is not None:
             return True
         if self.asked is not None and time.monotonic() - self.asked > GRACE_S:
@@ -78,14 +94,35 @@ class Trial:
     def code(self):
         return exit_code(self.process.returncode)
 
-    @property
-    def seconds(self):
-        return time.monotonic() - self.began
-
     def why(self):
         """Why it has failed, in a line."""
         return last_line(self.folder / "stderr.txt") or meaning(self.code)
 
-    def run(self):
-        """Its run.json, or None."""
-        return read_json(self.folder / "run/run.json")
+
+class JobTrial(Trial):
+    """As a job of Slurm, with its nodes for itself. gone: Slurm does not know it any more."""
+
+    def __init__(self, folder, command, slurm, ranks):
+        super().__init__(folder)
+        self.slurm, self.gone = slurm, False
+        self.task, = slurm.submit(folder / "command", [slurm.command(ranks, command, folder)],
+                                  ranks)
+
+    def stop(self):
+        self.asked = time.monotonic()
+        self.slurm.cancel(self.task)
+
+    def ended(self):
+        return result_of(self.folder) is not None or self.gone
+
+    def wait(self):
+        while time.monotonic() - self.asked < GRACE_S and not self.ended():
+            self.gone = not self.slurm.alive([self.task])
+            time.sleep(POLL_S / 4)
+
+    @property
+    def code(self):
+        return (result_of(self.folder) or (NOT_AVAILABLE,))[0]
+
+    def why(self):
+        return why_failed(self.folder, (result_of(self.folder) or (None,))[0])

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/flat.h"
 #include "runtime/checkpoint/safetensors.h"
 
 enum { BLOCK = 4096, PROBLEMS_SHOWN = 3 };
@@ -448,4 +449,17 @@ dp_status dp_slots_load(const char *path, const struct dp_tensor *params, int pa
     struct item *items = list_slots(params, param_count, slots, slot_count, &count);
 
     return load_file(path, items, count, "optimizer", loose);
+}
+
+dp_status dp_average_load(const char *path, const struct dp_tensor *params, int param_count,
+                          float *values)
+{
+    const struct dp_slot slot = {.name = DP_AVERAGE_NAME, .values = values};
+    struct dp_loose loose = {.word = ""}; /* which all names have */
+
+    DP_TRY(dp_slots_load(path, params, param_count, &slot, 1, &loose));
+    return loose.taken == param_count
+               ? DP_OK
+               : DP_FAIL(DP_ERR_CONFIG, "%s: holds no average of this model's weights (train.ema)",
+                         path);
 }

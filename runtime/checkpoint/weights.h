@@ -82,6 +82,11 @@ DP_CHECKED dp_status dp_slots_load(const char *path, const struct dp_tensor *par
                                    int param_count, const struct dp_slot *slots, int slot_count,
                                    struct dp_loose *loose);
 
+/* Reads the average of the weights, a slot of this name, from an optimizer file, whatever else it
+ * holds. Errors: as dp_weights_load(); DP_ERR_CONFIG if it has none, or of another model. */
+DP_CHECKED dp_status dp_average_load(const char *path, const struct dp_tensor *params,
+                                     int param_count, float *values);
+
 /* Copies elements [begin, begin + count) of PyTorch's layout. `ours` is the tensor's first element
  * in our layout, `theirs` holds `count` elements. */
 void dp_tensor_export(const struct dp_tensor *tensor, const float *ours, size_t begin, size_t count,

@@ -66,7 +66,9 @@ struct dp_train_config {
     int global_batch;
     int epochs, steps; /* exactly one of them is above 0 */
     int seed;
-    int loss;      /* enum dp_loss_kind */
+    int loss; /* enum dp_loss_kind */
+    double label_smoothing;
+    double ema;
     int precision; /* DP_PRECISION_... */
     int micro_batch, lanes;
     int local_steps, local_after;

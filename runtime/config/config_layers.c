@@ -1,5 +1,5 @@
 /*
- * config_layers.c - model.input and model.layers: residuals nested, repeats unrolled.
+ * config_layers.c - model.input and model.layers: residuals and branches nested, repeats unrolled.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,11 +50,73 @@ static dp_status build_branch(struct dp_draft *draft, const struct dp_yaml_node 
     return DP_OK;
 }
 
+static const char *where_text(struct dp_draft *draft, const struct dp_place *place,
+                              const char *path);
+
+/* One branch of a concat, which is a layer of its own; an empty one is the identity. */
+static dp_status build_concat_branch(struct dp_draft *draft, const struct dp_yaml_node *item,
+                                     const char *path, struct list *list)
+{
+    const struct dp_layer_type *type = &dp_layer_concat_branch;
+    const char *where = where_text(draft, &item->at, path);
+    void *options = dp_pool_take(draft->pool, type->plugin.state_bytes);
+    struct dp_layer_spec *spec = NULL;
+
+    DP_TRY(list_add(draft, list, &spec));
+    if (spec == NULL || options == NULL || where == NULL) {
+        return dp_config_no_memory();
+    }
+    *spec = (struct dp_layer_spec){.type = type, .options = options, .where = where};
+    return item->kind == DP_YAML_LIST && item->first == NULL
+               ? DP_OK
+               : build_branch(draft, item, path, &spec->body, &spec->body_count);
+}
+
+/* The branches of a concat: a list of lists. */
+static dp_status build_branches(struct dp_draft *draft, const struct dp_yaml_node *node,
+                                const char *path, struct dp_layer_spec *concat)
+{
+    struct list list = {NULL, 0, 0};
+    char found[128];
+
+    if (node->kind != DP_YAML_LIST) {
+        return dp_config_refuse(&node->at, path, "expected a list of branches, found %s",
+                                dp_yaml_found(node, found, sizeof(found)));
+    }
+    for (const struct dp_yaml_node *item = node->first; item != NULL; item = item->next) {
+        const char *key = dp_pool_format(draft->pool, "%s[%d]", path, list.count);
+        if (key == NULL) {
+            return dp_config_no_memory();
+        }
+        DP_TRY(build_concat_branch(draft, item, key, &list));
+    }
+    if (list.count < 2 || list.count > DP_CONCAT_BRANCHES) {
+        return dp_config_refuse(&node->at, path, "expected 2 to %d branches, found %d",
+                                DP_CONCAT_BRANCHES, list.count);
+    }
+    concat->body = list.specs;
+    concat->body_count = list.count;
+    return DP_OK;
+}
+
 /* ---- one layer ---- */
 
 static bool is_residual(const struct dp_layer_type *type)
 {
     return strcmp(type->plugin.name, "residual") == 0;
+}
+
+static bool is_concat(const struct dp_layer_type *type)
+{
+    return strcmp(type->plugin.name, "concat") == 0;
+}
+
+/* Whether a key of a layer has layers of its own. */
+static bool has_layers(const struct dp_layer_type *type, const char *key)
+{
+    return is_concat(type)
+               ? strcmp(key, "branches") == 0
+               : is_residual(type) && (strcmp(key, "body") == 0 || strcmp(key, "shortcut") == 0);
 }
 
 static const char *nearest_option(const struct dp_layer_type *type, const char *key)
@@ -68,6 +130,9 @@ static const char *nearest_option(const struct dp_layer_type *type, const char *
         return dp_looks_like(key, "body")       ? "body"
                : dp_looks_like(key, "shortcut") ? "shortcut"
                                                 : NULL;
+    }
+    if (is_concat(type)) {
+        return dp_looks_like(key, "branches") ? "branches" : NULL;
     }
     return dp_option_nearest(type->plugin.options, key);
 }
@@ -90,8 +155,7 @@ static dp_status build_option(struct dp_draft *draft, const struct dp_yaml_node 
     const struct dp_option *row = dp_option_find(spec->type->plugin.options, entry->key);
     const char *key;
 
-    if (row == NULL && !(is_residual(spec->type) && (strcmp(entry->key, "body") == 0 ||
-                                                     strcmp(entry->key, "shortcut") == 0))) {
+    if (row == NULL && !has_layers(spec->type, entry->key)) {
         return dp_config_unknown(entry, path, nearest_option(spec->type, entry->key));
     }
     key = dp_config_join(draft->pool, path, entry->key);
@@ -101,6 +165,9 @@ static dp_status build_option(struct dp_draft *draft, const struct dp_yaml_node 
     if (row != NULL) {
         DP_TRY(refuse_same(entry, key));
         return dp_config_apply(row, spec->options, entry, key);
+    }
+    if (is_concat(spec->type)) {
+        return build_branches(draft, entry, key, spec);
     }
     if (strcmp(entry->key, "body") == 0) {
         return build_branch(draft, entry, key, &spec->body, &spec->body_count);
@@ -163,6 +230,9 @@ static dp_status build_layer(struct dp_draft *draft, struct dp_yaml_node *node, 
     DP_TRY(check_required(plugin->options, node, path));
     if (is_residual(spec->type) && spec->body_count == 0) {
         return missing(node, path, "body");
+    }
+    if (is_concat(spec->type) && spec->body_count == 0) {
+        return missing(node, path, "branches");
     }
     node->built = spec->options;
     return DP_OK;

@@ -153,6 +153,18 @@ static void add_branch(struct text *text, const struct dp_yaml_node *node, const
     add_list(text, list, indent + 2);
 }
 
+/* Lists in a list. */
+static void add_branches(struct text *text, const struct dp_yaml_node *concat, int indent)
+{
+    static const char name[] = "branches";
+    const struct dp_yaml_node *item = dp_yaml_child(concat, name, strlen(name))->first;
+
+    for (; item != NULL; item = item->next) {
+        add(text, item->first == NULL ? "%*s- []\n" : "%*s-\n", indent, "");
+        add_list(text, item, indent + 2);
+    }
+}
+
 static void add_layer(struct text *text, const struct dp_yaml_node *node, int indent)
 {
     const struct dp_plugin *plugin = dp_plugin_find(&dp_layers, node->key, strlen(node->key));
@@ -166,6 +178,9 @@ static void add_layer(struct text *text, const struct dp_yaml_node *node, int in
         add(text, "\n");
         add_branch(text, node, "body", indent + 4);
         add_branch(text, node, "shortcut", indent + 4);
+    } else if (strcmp(node->key, "concat") == 0) {
+        add(text, "\n%*sbranches:\n", indent + 4, "");
+        add_branches(text, node, indent + 6);
     } else {
         add(text, " ");
         add_flow(text, plugin->options, node->built);

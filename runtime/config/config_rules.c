@@ -210,6 +210,28 @@ static bool stops_without_errors(const struct dp_config *config)
            config->early_stop.metric == DP_METRIC_TEST_ERROR;
 }
 
+static bool smooths_numbers(const struct dp_config *config)
+{
+    return config->train.loss != DP_LOSS_SOFTMAX && config->train.label_smoothing > 0;
+}
+
+static bool averages_in_parts(const struct dp_config *config)
+{
+    return config->train.ema > 0 &&
+           (strncmp(config->comm.strategy, "zero1", 5) == 0 ||
+            strncmp(config->comm.strategy, "ps", 2) == 0 || config->comm.servers > 0);
+}
+
+static bool averages_alone(const struct dp_config *config)
+{
+    return config->train.ema > 0 && is_local(config);
+}
+
+static bool averages_elsewhere(const struct dp_config *config)
+{
+    return config->train.ema > 0 && config->train.eval_rank;
+}
+
 static bool guesses_without_answers(const struct dp_config *config)
 {
     return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
@@ -248,6 +270,13 @@ static const struct dp_config_rule refusals[] = {
     {"early_stop.metric", stops_without_errors, "test_mean_absolute_error needs train.loss mse"},
     {"failure_stop.chance_steps", guesses_without_answers,
      "with train.loss mse there are no right answers"},
+    {"train.label_smoothing", smooths_numbers, "needs train.loss softmax_cross_entropy"},
+    {"train.ema", averages_in_parts,
+     "cannot go with comm.strategy zero1 or servers, where no rank updates all weights"},
+    {"train.ema", averages_alone,
+     "cannot go with train.local_steps, in which each rank has weights of its own"},
+    {"train.ema", averages_elsewhere,
+     "cannot go with train.eval_rank, which gets the weights, not their average"},
     {"train.lanes", has_odd_lanes, "expected a power of two, or 0"},
     {"train.lanes", has_more_lanes_than_rows, "more lanes than train.global_batch has rows"},
     {"train.local_steps", is_local_in_lanes,

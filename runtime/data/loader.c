@@ -292,6 +292,7 @@ static dp_status make_makers(struct dp_loader *loader)
     const struct dp_row_maker_config config = {
         .images = c->images,
         .labels = c->labels,
+        .prints = c->prints,
         .count = c->count,
         .sample_bytes = c->sample_bytes,
         .label_words = c->label_words,
@@ -302,8 +303,7 @@ static dp_status make_makers(struct dp_loader *loader)
     };
 
     for (int i = 0; i < loader->pace.most; i++) {
-        loader->workers[i].loader = loader;
-        loader->workers[i].index = i;
+        loader->workers[i] = (struct worker){.loader = loader, .index = i};
         DP_TRY(dp_row_maker_create(&config, &loader->workers[i].maker));
     }
     return DP_OK;

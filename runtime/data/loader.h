@@ -30,6 +30,7 @@ enum { DP_LOADER_DEPTH = 3 };
 struct dp_loader_config {
     const uint8_t *images;      /* borrowed; [count, sample_bytes]; NULL: `samples` are read */
     const int32_t *labels;      /* borrowed; [count, label_words] */
+    const uint32_t *prints;     /* borrowed; [count]: row_print.h; NULL: rows are not checked */
     struct dp_samples *samples; /* borrowed */
     bool skips;                 /* of `samples`: another one takes the place of a bad one */
     size_t count, sample_bytes;

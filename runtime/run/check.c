@@ -261,7 +261,9 @@ dp_status dp_run_check(const struct dp_run_options *options)
     DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
                                 &config->model.input, &model),
                 status, done);
-    DP_TRY_GOTO(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss), status, done);
+    DP_TRY_GOTO(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
+                                  config->train.label_smoothing),
+                status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
     print_check(config, model, device);
 

@@ -76,6 +76,18 @@ static dp_status flip_check_tensor(const struct dp_fault *fault, const struct dp
     return DP_OK;
 }
 
+static dp_status flip_check_data(const struct dp_fault *fault, const struct dp_dataset *data)
+{
+    if (data->train_images == NULL) {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: no training set lies in memory");
+    }
+    return (size_t)fault->element < data->train_count * data->sample_bytes
+               ? DP_OK
+               : DP_FAIL(DP_ERR_CONFIG,
+                         DP_FAULT_VARIABLE ": flip: the training set has %zu bytes, not %d",
+                         data->train_count * data->sample_bytes, fault->element + 1);
+}
+
 static dp_status bucket_check(const struct dp_fault *fault, const struct dp_trainer *t);
 
 static dp_status flip_check(const struct dp_fault *fault, const struct dp_trainer *t)
@@ -84,6 +96,9 @@ static dp_status flip_check(const struct dp_fault *fault, const struct dp_traine
 
     if (fault->what == DP_FLIP_MESSAGE) {
         return DP_OK;
+    }
+    if (fault->what == DP_FLIP_DATA) {
+        return flip_check_data(fault, dp_trainer_data(t));
     }
     if (fault->what != DP_FLIP_GRADIENT) {
         return flip_check_tensor(fault, t);
@@ -120,6 +135,12 @@ static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
         if (dp_message_damage_next(dp_trainer_group(t), fault->bit) != DP_OK) {
             DP_DEBUG("no message is damaged");
         }
+        return;
+    }
+    if (fault->what == DP_FLIP_DATA) { /* which nobody else may write to */
+        uint8_t *images;
+        memcpy(&images, &dp_trainer_data(t)->train_images, sizeof(images));
+        images[fault->element] ^= (uint8_t)(1 << fault->bit % 8);
         return;
     }
     if (fault->what == DP_FLIP_GRADIENT) {
@@ -236,6 +257,24 @@ void dp_fault_injection_start(const struct dp_fault *first, int rank)
     dp_disk_set_faults(first, rank);
 }
 
+static void describe_calls(void)
+{
+    unsigned long long of[DP_FILE_CALLS];
+    uint64_t found[DP_FILE_CALLS];
+    const unsigned long long all = dp_disk_calls(found);
+
+    for (int i = 0; i < DP_FILE_CALLS; i++) {
+        of[i] = found[i];
+    }
+    if (all > 0) {
+        DP_DEBUG("%llu calls changed files: open %llu, write %llu, fsync %llu, rename %llu, unlink "
+                 "%llu, mkdir %llu, rmdir %llu, symlink %llu",
+                 all, of[DP_FILE_CALL_CREATE], of[DP_FILE_CALL_WRITE], of[DP_FILE_CALL_SYNC],
+                 of[DP_FILE_CALL_RENAME], of[DP_FILE_CALL_UNLINK], of[DP_FILE_CALL_MKDIR],
+                 of[DP_FILE_CALL_RMDIR], of[DP_FILE_CALL_SYMLINK]);
+    }
+}
+
 void dp_fault_injection_end(const struct dp_fault *first, int rank)
 {
     const int nth = failing_allocation(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
@@ -243,9 +282,7 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank)
     if (left > 0) {
         DP_DEBUG("%d allocations", nth - left);
     }
-    if (dp_disk_calls() > 0) {
-        DP_DEBUG("%llu calls changed files", (unsigned long long)dp_disk_calls());
-    }
+    describe_calls();
     dp_disk_set_faults(NULL, 0);
     leak_end();
 }

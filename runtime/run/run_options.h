@@ -20,6 +20,8 @@ struct dp_run_options {
     const char *sets[DP_RUN_SETS]; /* "train.seed=3" */
     int set_count;
     const char *out, *init, *baseline, *plan;
+    const char *average;  /* an optimizer file: its averages instead of the weights of `init`, if
+                           * there are any (train.ema); NULL: no */
     const char *resume;   /* NULL: no; "auto", or a path */
     const char *evaluate; /* only for the command line: evaluate.h; a run, or a checkpoint */
     bool json;            /* what it comes to, as JSON */

@@ -165,7 +165,8 @@ dp_status dp_run_configure(struct dp_run_job *job)
                                  &job->config->model.input, &job->model);
     }
     if (status == DP_OK) {
-        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss);
+        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss,
+                                   job->config->train.label_smoothing);
     }
     if (status == DP_OK) {
         status = dp_device_find(job->config->device.name, &job->device);
@@ -273,6 +274,18 @@ static void add_state(struct dp_training *run)
     dp_stop_criteria_add_state(&run->outcome.stop_criteria, rows);
 }
 
+/* The weights of the options' file, or the average beside it. */
+static dp_status load(const struct dp_run_job *job, struct dp_weights *weights)
+{
+    const struct dp_run_options *options = job->options;
+
+    DP_TRY(dp_weights_load(options->init, weights));
+    return options->average == NULL || job->config->train.ema == 0.0
+               ? DP_OK
+               : dp_average_load(options->average, weights->params, weights->param_count,
+                                 weights->values);
+}
+
 /* Weights from the seed, or from a file. Collective. Every rank reads the file: it is small, and
  * needs no messages. Rank 0 reads first, so that a problem of the file is reported once; the others
  * then report problems of theirs. */
@@ -290,10 +303,8 @@ static dp_status init_weights(struct dp_run_job *job)
     if (job->options->init == NULL) {
         return DP_OK;
     }
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
-                             leads ? dp_weights_load(job->options->init, &weights) : DP_OK));
-    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
-                             leads ? DP_OK : dp_weights_load(job->options->init, &weights)));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t), leads ? load(job, &weights) : DP_OK));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t), leads ? DP_OK : load(job, &weights)));
     return dp_trainer_take(t);
 }
 

@@ -13,14 +13,27 @@
 static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes,
                                double (*sums)[DP_EVALUATION_SUMS])
 {
-    const struct dp_pass_call call = {.weights = t->state.flat.weights,
-                                      .running = t->state.flat.running,
+    const struct dp_flat *f = &t->state.flat;
+    const void *average = f->type == DP_TYPE_F32 ? f->average : t->state.judged;
+    const struct dp_pass_call call = {.weights = f->average != NULL ? average : f->weights,
+                                      .running = f->running,
                                       .step_params = t->state.there,
                                       .batch_rows =
                                           dp_trainer_rows(t, t->input.data->test_count).count,
                                       .seed = (uint64_t)t->config->train.seed};
 
     return t->compute.mode->evaluate(&t->compute, t->input.test, passes, &call, sums);
+}
+
+/* The average of the weights in the compute type, where there is one. */
+static dp_status round_average(struct dp_trainer *t)
+{
+    const struct dp_flat *f = &t->state.flat;
+    struct dp_stream *s = t->compute.stream;
+
+    return t->state.judged == NULL
+               ? DP_OK
+               : s->ops->narrow(s, t->state.judged, f->average, f->trained, f->type);
 }
 
 /* What a rank reports to the others after a round of an evaluation. */
@@ -114,7 +127,8 @@ dp_status dp_trainer_evaluate(struct dp_trainer *t, struct dp_evaluation *out)
     if (sums == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
     }
-    status = evaluate_rounds(t, sums);
+    status = round_average(t);
+    status = status == DP_OK ? evaluate_rounds(t, sums) : status;
     if (status == DP_OK) {
         status = dp_exchange_gather(t->exchange, sums, lanes * sizeof(*sums), sums + lanes);
     }

@@ -84,7 +84,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .strategy = t->compute.borrowed ? "none" : c->strategy,
         .recalled = c->recalled && !t->compute.borrowed,
         .servers = t->group->size - t->trainers,
-        .whole = t->config->train.local_steps > 1,
+        .whole = t->config->train.local_steps > 1 || t->config->train.ema > 0.0,
         .deferred = dp_deferred_update_possible(t),
         .ordered = t->config->train.lanes > 0 && !t->compute.borrowed,
         .compressor = t->compute.borrowed ? NULL : c->compressor,
@@ -193,7 +193,7 @@ static dp_status trainer_open(struct dp_trainer *t, const struct dp_trainer_conf
     DP_TRY(check_device(t));
     DP_TRY(dp_model_state_allocate_params(&t->state, t->device));
     DP_TRY(make_exchange(t, c->threads));
-    DP_TRY(dp_model_state_allocate(&t->state, t->model, t->device));
+    DP_TRY(dp_model_state_allocate(&t->state, t->model, t->device, t->config->train.ema > 0.0));
     DP_TRY(dp_prepare_compute(t, c->threads));
     DP_TRY(dp_host_state_create(&t->state.flat, t->model->statistics, t->compute.stream,
                                 &t->state.host));
@@ -292,6 +292,7 @@ static const struct dp_dataset *lent_data(struct dp_trainer *t)
     t->input.lent = *t->input.data;
     t->input.lent.train_images = batch->images;
     t->input.lent.train_labels = batch->labels;
+    t->input.lent.train_prints = NULL;
     t->input.lent.train_count = batch->rows;
     t->input.lent.samples = NULL;
     t->input.lent.made = true;
@@ -334,6 +335,11 @@ const struct dp_model *dp_trainer_model(const struct dp_trainer *t)
 const struct dp_config *dp_trainer_configuration(const struct dp_trainer *t)
 {
     return t->config;
+}
+
+const struct dp_dataset *dp_trainer_data(const struct dp_trainer *t)
+{
+    return t->input.data;
 }
 
 const struct dp_flat *dp_trainer_flat(const struct dp_trainer *t)

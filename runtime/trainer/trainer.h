@@ -61,6 +61,7 @@ struct dp_exchange *dp_trainer_exchange(const struct dp_trainer *trainer);
 struct dp_group *dp_trainer_group(const struct dp_trainer *trainer);
 const struct dp_model *dp_trainer_model(const struct dp_trainer *trainer);
 const struct dp_config *dp_trainer_configuration(const struct dp_trainer *trainer);
+const struct dp_dataset *dp_trainer_data(const struct dp_trainer *trainer);
 const struct dp_loss_scaler *dp_trainer_loss_scaler(const struct dp_trainer *trainer);
 
 /* On which this rank computes. */

@@ -96,7 +96,8 @@ static void meet(int kind, double *__restrict x, double *__restrict w, double *_
 static void convolve_row(const cudnn_geometry &g, int64_t image, int64_t oy, double *x, double *w,
                          double *y)
 {
-    const int64_t channels = g.x[1], filters = g.y[1];
+    const int64_t channels = g.x[1], filters = g.y[1], fan = g.w[1];
+    const int64_t outs = filters / (channels / fan); /* of a group */
 
     for (int64_t i = 0; i < g.w[2] * g.w[3] * g.y[3]; i++) {
         const int64_t ox = i / (g.w[2] * g.w[3]), tap = i % (g.w[2] * g.w[3]);
@@ -108,7 +109,8 @@ static void convolve_row(const cudnn_geometry &g, int64_t image, int64_t oy, dou
         double *pixel = x + ((image * g.x[2] + iy) * g.x[3] + ix) * channels;
         double *result = y + ((image * g.y[2] + oy) * g.y[3] + ox) * filters;
         for (int64_t k = 0; k < filters; k++) {
-            meet(g.kind, pixel, w + (k * g.w[2] * g.w[3] + tap) * channels, result + k, channels);
+            meet(g.kind, pixel + k / outs * fan, w + (k * g.w[2] * g.w[3] + tap) * fan, result + k,
+                 fan);
         }
     }
 }

@@ -198,7 +198,8 @@ static bool convolution_read(cudnn_descriptor *d)
             return false;
         }
     }
-    return g->x[0] == g->y[0] && g->x[1] == g->w[1] && g->w[0] == g->y[1];
+    return g->x[0] == g->y[0] && g->w[0] == g->y[1] && g->x[1] % g->w[1] == 0 &&
+           g->y[1] % (g->x[1] / g->w[1]) == 0;
 }
 
 /* Takes one more operation into the graph, behind those that are in it. */

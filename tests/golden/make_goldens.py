@@ -38,11 +38,14 @@ LARS = {"name": "lars", "lr": 2.0, "momentum": 0.9, "weight_decay": 0.01, "eps":
 LAMB = {"name": "lamb", "lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05}
 BINARY = {**SGD, "loss": "binary_cross_entropy"}  # with the optimizer's options, as Training has it
 BINARY_ADAMW = {**ADAMW, "loss": "binary_cross_entropy"}
+SMOOTHED = {**SGD, "label_smoothing": 0.1}
 MSE = {**NESTEROV, "loss": "mse"}
 MLP_SMALL = torch_models.mlp((8, 10))
 LENET_SMALL = torch_models.lenet((4, 8), 16)
 RESNET_SMALL = torch_models.resnet20((2, 4, 8))
 SMOOTH_SMALL = torch_models.smooth()
+GROUPED_SMALL = torch_models.grouped()
+BRANCHED_SMALL = torch_models.branched()
 SMALL = [
     ("mlp-small-sgd", MLP_SMALL, SGD, (1,), 13, 1),
     ("mlp-small-clipped", MLP_SMALL, CLIPPED, (1,), 13, 1),
@@ -50,6 +53,7 @@ SMALL = [
     ("mlp-small-lars", MLP_SMALL, LARS, (1,), 13, 1),
     ("mlp-small-lamb", MLP_SMALL, LAMB, (1,), 13, 1),
     ("mlp-small-no-decay", MLP_SMALL, NO_BIAS_DECAY, (1,), 13, 1),
+    ("mlp-small-smoothed", MLP_SMALL, SMOOTHED, (1,), 13, 1),
     ("mlp-binary-one", torch_models.mlp((4, 6), 1), BINARY, (1,), 13, 1),
     ("mlp-binary-labels", torch_models.mlp((4, 6), 3), BINARY_ADAMW, (1,), 13, 1),
     ("mlp-binary-classes", torch_models.mlp((4, 6)), BINARY, (1,), 13, 1),
@@ -59,6 +63,8 @@ SMALL = [
     ("lenet-small-nesterov", LENET_SMALL, NESTEROV, (1,), 13, 1),
     ("lenet-small-adamw", LENET_SMALL, ADAMW, (1,), 13, 1),
     ("smooth-small-sgd", SMOOTH_SMALL, SGD, (1,), 7, 1),
+    ("grouped-small-sgd", GROUPED_SMALL, SGD, (1,), 7, 1),
+    ("branched-small-sgd", BRANCHED_SMALL, SGD, (1,), 7, 1),
     ("resnet20-small-sgd", RESNET_SMALL, SGD, (1, 2), 7, 29),
     ("resnet20-small-clipped", RESNET_SMALL, CLIPPED, (1, 3), 7, 6),
     ("resnet20-small-adamw", RESNET_SMALL, ADAMW, (1,), 7, 20),
@@ -218,13 +224,14 @@ def flat_names(prefix, state):
 
 
 def config_yaml(name, layers, options, batch, steps, seed, sync):
-    loss = f", loss: {options['loss']}" if "loss" in options else ""
-    options = {key: value for key, value in options.items() if key != "loss"}
+    of_train = ("loss", "label_smoothing")
+    train = "".join(f", {key}: {options[key]}" for key in of_train if key in options)
+    options = {key: value for key, value in options.items() if key not in of_train}
     return (
         f"name: {name}\n"
         f"data:\n  source: fashion-mnist\n"
         f"  normalize: {{mean: [{MEAN}], std: [{STD}]}}\n  shuffle: false\n"
-        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}{loss}}}\n"
+        f"train: {{global_batch: {batch}, steps: {steps}, seed: {seed}{train}}}\n"
         f"optimizer: {torch_models.flow(options)}\n"
     ) + torch_models.model_yaml(layers, sync)
 
@@ -282,7 +289,7 @@ def step_margin(run, images, ranks):
             run.model(x[rank * len(x) // ranks : (rank + 1) * len(x) // ranks])
     for hook in hooks:
         hook.remove()
-    return float(min(least))
+    return float(min(least, default=math.inf))
 
 
 def make_targets(loss, outputs, rows):

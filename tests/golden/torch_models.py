@@ -4,6 +4,7 @@ A model is a list of (layer, options) in the words of model.cfg. The index of a 
 is its index in nn.Sequential, so parameter names equal those of our checkpoints:
 `<index>.weight`, `<index>.body.<i>.weight`, `<index>.shortcut.<i>.weight`.
 """
+import torch
 from torch import nn
 
 
@@ -17,6 +18,17 @@ class Residual(nn.Module):
 
     def forward(self, x):
         return self.body(x) + self.shortcut(x)
+
+
+class Concat(nn.Module):
+    """The channels of all branches, one after the other."""
+
+    def __init__(self, branches):
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
 
 
 def mlp(units=(1024, 1024), outputs=10):
@@ -55,6 +67,39 @@ def smooth(filters=4, units=12):
         ("dense", {"units": units}),
         ("layernorm", {}),
         ("silu", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
+def grouped():
+    """Small, with convolutions in groups: depthwise, of two channels for each, and of four."""
+    return [
+        ("conv2d", {"filters": 8, "kernel": 5, "stride": 2}),
+        ("silu", {}),
+        ("conv2d", {"filters": 8, "kernel": 3, "padding": 1, "groups": 8, "bias": False}),
+        ("silu", {}),
+        ("conv2d", {"filters": 16, "kernel": 3, "stride": 2, "groups": 8}),
+        ("silu", {}),
+        ("conv2d", {"filters": 12, "kernel": 2, "groups": 4}),
+        ("silu", {}),
+        ("global_avgpool", {}),
+        ("flatten", {}),
+        ("dense", {"units": 10}),
+    ]
+
+
+def branched():
+    """Small, with branches: of several sizes, nested, and one that is the identity."""
+    inner = [("concat", {"branches": [[("conv2d", {"filters": 3, "kernel": 1})], []]})]
+    wide = [("conv2d", {"filters": 4, "kernel": 3, "padding": 1}), ("silu", {})]
+    return [
+        ("conv2d", {"filters": 4, "kernel": 5, "stride": 3}),
+        ("concat", {"branches": [wide, [], inner]}),
+        ("silu", {}),
+        ("conv2d", {"filters": 6, "kernel": 3, "stride": 2}),
+        ("flatten", {}),
+        ("concat", {"branches": [[("dense", {"units": 9})],
+                                 [("dense", {"units": 5}), ("silu", {})]]}),
         ("dense", {"units": 10}),
     ]
 
@@ -115,6 +160,7 @@ def build_conv2d(options, shape):
         options["kernel"],
         stride=options.get("stride", 1),
         padding=options.get("padding", 0),
+        groups=options.get("groups", 1),
         bias=options.get("bias", True),
     )
     return module, (window(height, options), window(width, options), options["filters"])
@@ -128,12 +174,22 @@ def build_residual(options, shape):
     return Residual(body, shortcut), out
 
 
+def build_concat(options, shape):
+    built = [build_layers(branch, shape) for branch in options["branches"]]
+    shapes = [out for _, out in built]
+    if len({out[:-1] for out in shapes}) != 1:
+        raise ValueError(f"concat: the branches give {shapes}")
+    return Concat([module for module, _ in built]), shapes[0][:-1] + (sum(o[-1] for o in shapes),)
+
+
 def build_layer(kind, options, shape):
     """The module of one layer, and the shape [height, width, channels] or [units] it gives."""
     if kind == "conv2d":
         return build_conv2d(options, shape)
     if kind == "residual":
         return build_residual(options, shape)
+    if kind == "concat":
+        return build_concat(options, shape)
     if kind == "batchnorm":
         return nn.BatchNorm2d(shape[-1]), shape
     if kind == "relu":
@@ -191,6 +247,13 @@ def layer_yaml(kind, options, sync, indent):
     """The lines of one layer; `sync` goes to every batch norm."""
     if kind == "batchnorm" and sync:
         options = {"sync": True}
+    if kind == "concat":
+        lines = [f"{indent}- concat:", f"{indent}    branches:"]
+        for branch in options["branches"]:
+            lines.append(f"{indent}      -" if branch else f"{indent}      - []")
+            for inner, inner_options in branch:
+                lines += layer_yaml(inner, inner_options, sync, indent + "        ")
+        return lines
     if kind != "residual":
         return [f"{indent}- {kind}: {flow(options)}"]
     lines = [f"{indent}- residual:"]

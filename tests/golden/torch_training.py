@@ -93,10 +93,11 @@ def make_optimizer(model, options):
 LAYERWISE = {"lars": Lars, "lamb": Lamb}
 
 
-def sum_losses(name, output, labels):
+def sum_losses(name, output, labels, smoothing=0.0):
     """The sum of the rows' losses, each of which is a mean over outputs, as in PyTorch's "mean"."""
     if name == SOFTMAX:
-        return nn.functional.cross_entropy(output, labels, reduction="sum")
+        return nn.functional.cross_entropy(output, labels, reduction="sum",
+                                           label_smoothing=smoothing)
     outputs = output.shape[1]
     if not labels.is_floating_point():
         labels = nn.functional.one_hot(labels, outputs)
@@ -171,7 +172,8 @@ class Training:
             rows = begin + order(end - begin)
             with torch.autocast("cpu", self.autocast, enabled=self.autocast is not None):
                 output = self.model(x[rows])
-                loss = sum_losses(self.options.get("loss", SOFTMAX), output, y[rows]) / total
+                loss = sum_losses(self.options.get("loss", SOFTMAX), output, y[rows],
+                                  self.options.get("label_smoothing", 0.0)) / total
             (loss * self.scale).backward()
             loss_sum += loss.item()
             self.add_statistics(shares, (end - begin) / total)

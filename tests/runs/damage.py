@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bits that change where a comparison of ranks does not see it, or only later: on the way from rank
 to rank (comm.checksum, train.verify_sums), in sums of gradients, in optimizer state. Each is found
-and named; without these options a changed message is not.
+and named; without these options a changed message is not. A changed row of the data set is, too.
 """
 import re
 
@@ -45,6 +45,19 @@ def case_what_differs_between_ranks_is_found_when_all_is_compared():
                          ("what=optimizer,step=2,tensor=0.weight,element=7", r"tensor 0\.weight")):
         result = broken(fault[5:9], fault)
         check_error(result, r"after step \d .*differ.*" + where)
+
+
+def case_a_row_of_the_data_set_that_changes_is_found_before_it_is_used():
+    # Byte 700 of rows of 64: row 10, which an epoch of 12 steps reads once.
+    for strategy, rank in (("ring", 1), ("zero1:over=shm", 0)):
+        out = harness.scratch / f"data-{rank}"
+        result = train(small_cfg(), "--out", out, "--steps", 24, "--set", "train.eval_every=0",
+                       "--set", f"comm.strategy={strategy}", ranks=2,
+                       env={"DP_FAULT": f"flip:rank={rank},what=data,step=1,element=700,bit=3"})
+        check_error(result, r"sample 10 \(counted from 0\) of the training set in memory is not "
+                            "what was read")
+        same(len(result.errors), 1, f"errors of\n{result}\n")
+        check(harness.run_json(out)["steps"] < 12, f"it went on:\n{result}")
 
 
 def case_checking_changes_nothing():

@@ -129,6 +129,19 @@ def case_classes_train_with_every_loss():
             "for 3 inputs and 3 outputs of the model write 6, or 4 with a class as the label")
 
 
+def case_labels_are_smoothed_in_training_alone():
+    cfg = model(table("smooth", lambda x: [int(x[0] > 0) + int(x[0] > 0.4)]),
+                "softmax_cross_entropy", 3)
+    found = []
+    for smoothing in ("0", "0.3"):
+        out = harness.scratch / f"by-{smoothing}"
+        train_well(cfg, "--steps", "1", "--set", "optimizer.lr=0", "--set",
+                   f"train.label_smoothing={smoothing}", "--out", out)
+        found.append(run_json(out)["final"])
+    same(found[0]["test_loss"], found[1]["test_loss"], "test losses of the same weights")
+    check(found[0]["train_loss"] != found[1]["train_loss"], f"labels are not smoothed: {found}")
+
+
 def case_training_ends_where_the_error_does_not_fall():
     cfg = model(table("flat", lambda x: [x[0]]), "mse", 1)
     stop = ["--set", "early_stop.patience=2", "--set", "optimizer.lr=0"]

@@ -258,6 +258,57 @@ def case_a_cancelled_job_is_a_failed_run():
     check("its job has ended without a result" in result.stdout, f"{result}")
 
 
+def tune(*words):
+    """ddp_tune --slurm, with the values that its seed draws first: shm and nccl, which is not
+    here. All trials at once, or Optuna would wait for what came of them."""
+    python = harness.python_with("optuna", "optuna==5.0.0")
+    space = harness.scratch / "space.yaml"
+    space.write_text("comm.strategy: {choice: [shm, nccl]}\n")
+    return slurm().call(str(python), str(harness.build / "ddp_tune"), tiny(), space, "--slurm",
+                        "--ranks", 2, "--set", "train.steps=12", "--sbatch", "--oversubscribe",
+                        *words)
+
+
+def case_trials_of_tuning_are_jobs_and_failed_ones_are_marked_failed():
+    out = harness.scratch / "out"
+    result = tune("--trials", 3, "--parallel", 3, "--out", out)
+    check(result.returncode == 0 and "[3/3]" in result.stdout, f"{result}")
+    check("FAILED with exit code 69" in result.stdout and "nccl" in result.stdout, f"{result}")
+    check("strategy: shm" in (out / "best.yaml").read_text(), f"{result}")
+    runs = [run_json(path) for path in sorted(out.glob("trials/*/run"))
+            if (path / "run.json").exists()]
+    check(runs and {run["world_size"] for run in runs} == {2}, f"{runs}")
+    # The same command, with more trials, goes on.
+    result = tune("--trials", 4, "--out", out)
+    check(result.returncode == 0 and "3 are done" in result.stdout
+          and "[4/4]" in result.stdout, f"{result}")
+
+
+def case_jobs_that_a_killed_tuning_left_are_cancelled_by_the_next_start():
+    out = harness.scratch / "out"
+    python = harness.python_with("optuna", "optuna==5.0.0")
+    space = harness.scratch / "space.yaml"
+    space.write_text("optimizer.lr: {choice: [0.1]}\n")
+    words = [str(python), str(harness.build / "ddp_tune"), tiny(), space, "--slurm", "--trials",
+             "1", "--out", out, "--set", f"train.steps={harness.ENDLESS // 10}"]
+    mark = harness.environment("slurm", {"SLURM_CONF": str(slurm().conf)})
+    with subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, env=mark) as started:
+        until("step 1", lambda: steps_done(out / "trials/0000/run") > 0)
+        started.kill()
+    queued = slurm().call("squeue", "-h", "-o", "%F").stdout.split()
+    same(len(queued), 1, "jobs of the killed start")
+    with subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          env=mark) as started:
+        until("the end of the first job", lambda: state(queued[0]) in ("", "COMPLETING"))
+        until("the second job", lambda: slurm().call("squeue", "-h", "-o", "%F").stdout.split()
+              not in ([], queued))
+        started.send_signal(signal.SIGTERM)  # which ends its own job, too
+        same(started.wait(harness.PATIENCE), 75, "the exit code")
+    until("the end of all jobs", lambda: not slurm().call("squeue", "-h").stdout.strip())
+
+
 def case_without_slurm_or_with_a_wrong_flag_a_sweep_says_so():
     out = harness.scratch / "out"
     result = sweep(tiny(), "--ranks", 1, "--out", out, "--slurm", "--sbatch", "--partition=none")

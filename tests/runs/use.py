@@ -248,9 +248,11 @@ RESIDUAL_LAYERS = """\
           - batchnorm: {}
           - gelu: {}
           - groupnorm: {groups: 4}
+          - conv2d: {filters: 16, kernel: 3, padding: 1, groups: 16}
           - silu: {}
-          - residual: {body: [conv2d: {filters: 16, kernel: 1}, leaky_relu: {slope: 0.2}]}
+          - residual: {body: [conv2d: {filters: 16, kernel: 1, groups: 4}, leaky_relu: {}]}
         shortcut: [conv2d: {filters: 16, kernel: 1, stride: 2}]
+    - concat: {branches: [[], [conv2d: {filters: 8, kernel: 3, padding: 1}, relu: {}]]}
     - avgpool: {size: 2, stride: 1, padding: 1}
     - maxpool: {size: 2}
     - flatten: {}
@@ -262,10 +264,12 @@ RESIDUAL_LAYERS = """\
 
 def case_the_exported_module_loads_strictly_and_predicts_alike():
     out, cfg = harness.scratch / "out", small_cfg(RESIDUAL_LAYERS)
-    train_well(cfg, "--set", "data.normalize={mean: [0.3], std: [0.25]}", "--out", out)
+    train_well(cfg, "--set", "data.normalize={mean: [0.2860], std: [0.3530]}", "--out", out)
     written = harness.scratch / "exported.py"
     ask("ddp_export", out, written)
     compile(written.read_text(), str(written), "exec")
+    for line in ("MEAN = [0.286]\n", "STD = [0.353]\n"):
+        check(line in written.read_text(), f"{line} is not in the module")
     python = python_with_torch()
     data = harness.scratch / "data" / harness.IDX_FILES[2]
     done = subprocess.run([python, "-c", COMPARE, str(harness.scratch), str(data)],

@@ -42,7 +42,8 @@ LINES = {
     "stop": r"did not arrive: rank {rank} ", "full disk": UNWRITTEN, "i/o error":
     UNWRITTEN, "no memory": "memory", "link cut": "no sign of life from host",
     "flip weight": "differ", "flip optimizer": "differ", "flip message": "is not what was sent",
-    "flip gradient": "a wrong sum of bucket", "SIGUSR1": "SIGUSR1", "SIGTERM to a rank": "SIGTERM",
+    "flip gradient": "a wrong sum of bucket|differ", "SIGUSR1": "SIGUSR1",
+    "SIGTERM to a rank": "SIGTERM",
 }
 # Where the fault may not come to be: the run ends before, or has fewer writes, or messages.
 MAY_MISS = ("kill write", "torn write", "full disk", "i/o error", "no memory", "flip message")

@@ -120,7 +120,8 @@ static inline void lab_close(struct lab *lab)
 /* Rows [first, first + rows) of the lab's arrays. */
 static inline struct dp_layer_call lab_call(struct lab *lab, size_t first, size_t rows, float keep)
 {
-    const bool joins = strcmp(lab->type->plugin.name, "residual") == 0;
+    const char *name = lab->type->plugin.name;
+    const bool joins = strcmp(name, "residual") == 0 || strcmp(name, "concat") == 0;
 
     return (struct dp_layer_call){
         .stream = lab->stream,

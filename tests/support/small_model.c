@@ -237,11 +237,38 @@ static int plain_forward(struct plain *p, const struct dp_layer_spec *spec, int 
     return l->y;
 }
 
+static int plain_list(struct plain *p, const struct dp_layer_spec *specs, int count, int x);
+
+/* Each branch, then each output in its place, added to those before it. */
+static int plain_concat(struct plain *p, const struct dp_layer_spec *spec, int x)
+{
+    int outs[DP_CONCAT_BRANCHES], all = -1;
+    size_t width = 0, at = 0;
+
+    for (int b = 0; b < spec->body_count; b++) {
+        outs[b] = plain_list(p, spec->body[b].body, spec->body[b].body_count, x);
+        width += p->shapes[outs[b]].dim[p->shapes[outs[b]].dims - 1];
+    }
+    for (int b = 0; b < spec->body_count; b++) {
+        struct dp_concat_branch *branch = spec->body[b].options;
+        const struct dp_shape *shape = &p->shapes[outs[b]];
+        const size_t own = shape->dim[shape->dims - 1];
+        int placed;
+        branch->columns = (struct dp_columns){at, own, width};
+        at += own;
+        placed = plain_forward(p, &spec->body[b], outs[b], -1);
+        all = b == 0 ? placed : plain_forward(p, spec, all, placed);
+    }
+    return all;
+}
+
 static int plain_list(struct plain *p, const struct dp_layer_spec *specs, int count, int x)
 {
     for (int i = 0; i < count; i++) {
         const struct dp_layer_spec *spec = &specs[i];
-        if (spec->body_count > 0) {
+        if (strcmp(spec->type->plugin.name, "concat") == 0) {
+            x = plain_concat(p, spec, x);
+        } else if (spec->body_count > 0) {
             const int body = plain_list(p, spec->body, spec->body_count, x);
             const int other = plain_list(p, spec->shortcut, spec->shortcut_count, x);
             x = plain_forward(p, spec, body, other);

@@ -91,7 +91,8 @@ int small_run_create(struct small_run *run, const char *layers, const char *cons
         dp_device_find(run->config->device.name, &run->device) != DP_OK ||
         dp_model_create(run->config->model.layers, run->config->model.layer_count,
                         &run->config->model.input, &run->model) != DP_OK ||
-        dp_model_set_loss(run->model, (enum dp_loss_kind)run->config->train.loss) != DP_OK) {
+        dp_model_set_loss(run->model, (enum dp_loss_kind)run->config->train.loss,
+                          run->config->train.label_smoothing) != DP_OK) {
         small_run_destroy(run);
         return 1;
     }

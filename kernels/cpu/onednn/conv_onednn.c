@@ -83,7 +83,7 @@ static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct
     if (keep != 0) {
         return DP_OK;
     }
-    DP_TRY(dp_cpu_zero(s, dw, w->out_c * w->kernel_h * w->kernel_w * w->in_c * sizeof(*dw)));
+    DP_TRY(dp_cpu_zero(s, dw, dp_window_weights(w) * sizeof(*dw)));
     if (db != NULL) {
         DP_TRY(dp_cpu_zero(s, db, w->out_c * sizeof(*db)));
     }
@@ -120,7 +120,7 @@ dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float
         DP_TRY(dp_prepared_reorder(s, conv));
     }
     if (keep != 0) {
-        DP_TRY(dp_cpu_add(s, dw, plain, w->out_c * w->kernel_h * w->kernel_w * w->in_c));
+        DP_TRY(dp_cpu_add(s, dw, plain, dp_window_weights(w)));
         if (db != NULL) {
             DP_TRY(dp_cpu_add(s, db, bias, w->out_c));
         }

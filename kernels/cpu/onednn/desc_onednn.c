@@ -15,19 +15,27 @@ dp_status dp_onednn_fail(const char *file, int line, dnnl_status_t status, const
 /* Sizes in oneDNN's order, which does not depend on the layout in memory. */
 struct sizes {
     dnnl_dims_t x, y, weights, bias, strides, padding;
+    int weight_dims; /* of several groups: [groups, out, in, height, width] */
 };
 
 static struct sizes sizes_of(const struct dp_window *w, size_t rows)
 {
-    return (struct sizes){
+    const dnnl_dim_t groups = (dnnl_dim_t)dp_window_groups(w), fan = (dnnl_dim_t)dp_window_fan(w);
+    struct sizes sizes = {
         .x = {(dnnl_dim_t)rows, (dnnl_dim_t)w->in_c, (dnnl_dim_t)w->in_h, (dnnl_dim_t)w->in_w},
         .y = {(dnnl_dim_t)rows, (dnnl_dim_t)w->out_c, (dnnl_dim_t)w->out_h, (dnnl_dim_t)w->out_w},
-        .weights = {(dnnl_dim_t)w->out_c, (dnnl_dim_t)w->in_c, (dnnl_dim_t)w->kernel_h,
+        .weights = {groups, (dnnl_dim_t)w->out_c / groups, fan, (dnnl_dim_t)w->kernel_h,
                     (dnnl_dim_t)w->kernel_w},
         .bias = {(dnnl_dim_t)w->out_c},
         .strides = {(dnnl_dim_t)w->stride, (dnnl_dim_t)w->stride},
         .padding = {(dnnl_dim_t)w->padding, (dnnl_dim_t)w->padding},
+        .weight_dims = 5,
     };
+    if (groups == 1) {
+        memmove(sizes.weights, sizes.weights + 1, 4 * sizeof(sizes.weights[0]));
+        sizes.weight_dims = 4;
+    }
+    return sizes;
 }
 
 /* The arrays of a convolution; gradients of weights and bias are float32. */
@@ -81,7 +89,7 @@ static wanted_fn *better_forward(const_dnnl_primitive_desc_t chosen)
  * gather strided pixels of fewer channels than a vector has (2.6.3, test_conv_bounds). */
 static wanted_fn *safe_backward(const_dnnl_primitive_desc_t chosen, const struct sizes *sizes)
 {
-    const bool gathers = sizes->strides[0] > 1 && sizes->x[1] < 16;
+    const bool gathers = sizes->strides[0] > 1 && sizes->weights[sizes->weight_dims - 3] < 16;
 
     return gathers && !is_not_jit_1x1(chosen) ? is_not_jit_1x1 : NULL;
 }
@@ -332,9 +340,9 @@ static dnnl_status_t describe_arrays(struct arrays *a, const struct sizes *sizes
     } rows[] = {
         {&a->x, 4, sizes->x, type, dnnl_nhwc},
         {&a->y, 4, sizes->y, type, dnnl_nhwc},
-        {&a->weights, 4, sizes->weights, type, dnnl_format_tag_any},
+        {&a->weights, sizes->weight_dims, sizes->weights, type, dnnl_format_tag_any},
         {&a->bias, 1, sizes->bias, type, dnnl_a},
-        {&a->weights_grad, 4, sizes->weights, DP_TYPE_F32, dnnl_format_tag_any},
+        {&a->weights_grad, sizes->weight_dims, sizes->weights, DP_TYPE_F32, dnnl_format_tag_any},
         {&a->bias_grad, 1, sizes->bias, DP_TYPE_F32, dnnl_a},
     };
     dnnl_status_t status = dnnl_success;
@@ -410,20 +418,9 @@ dp_status dp_onednn_weights(dnnl_engine_t engine, const struct dp_window *w, enu
     const struct sizes sizes = sizes_of(w, 1);
     dnnl_memory_desc_t desc;
 
-    DP_TRY_ONEDNN(describe(&desc, 4, sizes.weights, type, dnnl_ohwi));
+    DP_TRY_ONEDNN(describe(&desc, sizes.weight_dims, sizes.weights, type,
+                           sizes.weight_dims == 5 ? dnnl_gohwi : dnnl_ohwi));
     DP_TRY_ONEDNN(memory_create(out, desc, engine));
-    return DP_OK;
-}
-
-dp_status dp_onednn_argument(dnnl_engine_t engine, const_dnnl_primitive_desc_t desc,
-                             dnnl_query_t what, dnnl_memory_t *out)
-{
-    DP_ONEDNN_MD wanted = dnnl_primitive_desc_query_md(desc, what, 0);
-
-    if (wanted == NULL) {
-        return DP_FAIL(DP_ERR_INTERNAL, "oneDNN does not describe argument %d", (int)what);
-    }
-    DP_TRY_ONEDNN(dnnl_memory_create(out, wanted, engine, DNNL_MEMORY_NONE));
     return DP_OK;
 }
 
@@ -490,11 +487,4 @@ dp_status dp_onednn_product_desc(dnnl_engine_t engine, const struct dp_onednn_pr
 {
     DP_TRY_ONEDNN(dp_onednn_try_product(engine, product, out));
     return DP_OK;
-}
-
-void dp_onednn_memory_destroy(dnnl_memory_t memory)
-{
-    if (memory != NULL) {
-        (void)dnnl_memory_destroy(memory);
-    }
 }

@@ -55,15 +55,9 @@ dnnl_status_t dp_onednn_try_conv(dnnl_engine_t engine, const struct dp_window *w
 DP_CHECKED dp_status dp_onednn_reorder_desc(dnnl_engine_t engine, const_dnnl_memory_t from,
                                             const_dnnl_memory_t to, dnnl_primitive_desc_t *out);
 
-/* Memory objects without memory: weights in our layout, and the layout that `desc` requires for
- * argument `what` (a dnnl_query_*_md). The caller destroys them. */
+/* A memory object without memory: weights in our layout. The caller destroys it. */
 DP_CHECKED dp_status dp_onednn_weights(dnnl_engine_t engine, const struct dp_window *w,
                                        enum dp_type type, dnnl_memory_t *out);
-DP_CHECKED dp_status dp_onednn_argument(dnnl_engine_t engine, const_dnnl_primitive_desc_t desc,
-                                        dnnl_query_t what, dnnl_memory_t *out);
-
-/* NULL is allowed. */
-void dp_onednn_memory_destroy(dnnl_memory_t memory);
 
 /* c = a b + bias, or c += a b: op(a) is [m, k] and op(b) [k, n], both bfloat16, as is the bias [n];
  * c [m, n] is float32 (wide) or bfloat16. */

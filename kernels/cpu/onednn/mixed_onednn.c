@@ -5,11 +5,6 @@
 #include "kernels/cpu/onednn/conv_onednn.h"
 #include "kernels/ref/window.h"
 
-static size_t weight_count(const struct dp_window *w)
-{
-    return w->out_c * w->kernel_h * w->kernel_w * w->in_c;
-}
-
 dp_status dp_cpu_mixed_conv_forward(struct dp_stream *s, void *y, const void *x,
                                     const void *weights, const void *bias,
                                     const struct dp_window *w, size_t rows, enum dp_activation act)
@@ -18,7 +13,7 @@ dp_status dp_cpu_mixed_conv_forward(struct dp_stream *s, void *y, const void *x,
     float *values, *xs, *ws, *bs;
 
     DP_TRY(dp_scratch_widen(&scratch, x, rows * dp_window_in(w), &xs));
-    DP_TRY(dp_scratch_widen(&scratch, weights, weight_count(w), &ws));
+    DP_TRY(dp_scratch_widen(&scratch, weights, dp_window_weights(w), &ws));
     DP_TRY(dp_scratch_widen(&scratch, bias, w->out_c, &bs));
     DP_TRY(dp_scratch_take(&scratch, rows * dp_window_out(w), &values));
     DP_TRY(dp_cpu_conv_forward(s, values, xs, ws, bs, w, rows, act));
@@ -33,7 +28,7 @@ dp_status dp_cpu_mixed_conv_backward_data(struct dp_stream *s, void *dx, const v
     float *values, *dys, *ws;
 
     DP_TRY(dp_scratch_widen(&scratch, dy, rows * dp_window_out(w), &dys));
-    DP_TRY(dp_scratch_widen(&scratch, weights, weight_count(w), &ws));
+    DP_TRY(dp_scratch_widen(&scratch, weights, dp_window_weights(w), &ws));
     DP_TRY(dp_scratch_take(&scratch, rows * dp_window_in(w), &values));
     DP_TRY(dp_cpu_conv_backward_data(s, values, dys, ws, w, rows));
     return dp_scratch_narrow(&scratch, dx, values, rows * dp_window_in(w));

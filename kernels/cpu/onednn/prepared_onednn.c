@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/op_path.h"
 
 int dp_prepared_threads(int threads)
@@ -112,7 +113,7 @@ static size_t key_list(const struct dp_prepared_key *key)
     size_t hash = key->rows * 31 + key->use;
 
     hash = hash * 31 + w->in_h + w->in_c * 7;
-    hash = hash * 31 + w->out_c + w->kernel_h * 5;
+    hash = hash * 31 + w->out_c + w->kernel_h * 5 + w->groups * 11;
     return (hash ^ hash >> 7) % DP_PREPARED_LISTS;
 }
 

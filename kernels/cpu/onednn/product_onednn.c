@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "kernels/cpu/mixed.h"
 #include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/op_path.h"
 
@@ -235,7 +236,7 @@ static bool processor_has_bf16(void)
 /* Finds out by describing one of each. */
 static bool probe(void)
 {
-    static const struct dp_window window = {8, 8, 16, 8, 8, 16, 3, 3, 1, 1};
+    static const struct dp_window window = {8, 8, 16, 8, 8, 16, 3, 3, 1, 1, 0};
     const struct dp_onednn_product product = forward_of(8, 16, 16, true);
     dnnl_primitive_desc_t desc = NULL;
     dnnl_engine_t engine = NULL;

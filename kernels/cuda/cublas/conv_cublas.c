@@ -93,7 +93,7 @@ dp_status dp_cublas_conv_prepare(struct dp_stream *s, const struct dp_window *w,
                                  unsigned uses)
 {
     DP_TRY(dp_window_check(w));
-    if (rows == 0) {
+    if (rows == 0 || dp_window_groups(w) > 1) {
         return DP_OK;
     }
     const size_t tile = tile_rows(w, rows);
@@ -144,6 +144,9 @@ dp_status dp_cublas_conv_forward(struct dp_stream *s, void *y, const void *x, co
 {
     const size_t tile = tile_rows(w, rows);
 
+    if (dp_window_groups(w) > 1) {
+        return dp_cuda_group_conv_forward(s, y, x, weights, bias, w, rows, act);
+    }
     for (size_t begin = 0; begin < rows; begin += tile) {
         const struct dp_range range = tile_at(rows, tile, begin);
         const struct dp_matmul shape = forward_shape(w, range.count, bias != NULL, act);
@@ -160,6 +163,9 @@ dp_status dp_cublas_conv_backward_data(struct dp_stream *s, void *dx, const void
 {
     const size_t tile = tile_rows(w, rows);
 
+    if (dp_window_groups(w) > 1) {
+        return dp_cuda_group_conv_backward_data(s, dx, dy, weights, w, rows);
+    }
     for (size_t begin = 0; begin < rows; begin += tile) {
         const struct dp_range range = tile_at(rows, tile, begin);
         const struct dp_matmul shape = data_shape(w, range.count);
@@ -181,9 +187,11 @@ dp_status dp_cublas_conv_backward_weights(struct dp_stream *s, float *dw, float 
     const size_t tile = tile_rows(w, rows);
 
     if (rows == 0 && keep == 0.0f) {
-        DP_TRY(dp_cuda_zero(s, dw, w->out_c * taps_of(w) * sizeof(float)));
+        DP_TRY(dp_cuda_zero(s, dw, dp_window_weights(w) * sizeof(float)));
+    } else if (dp_window_groups(w) > 1 && rows > 0) {
+        DP_TRY(dp_cuda_group_conv_backward_weights(s, dw, dy, x, w, rows, keep));
     }
-    for (size_t begin = 0; begin < rows; begin += tile) {
+    for (size_t begin = 0; begin < rows && dp_window_groups(w) == 1; begin += tile) {
         const struct dp_range range = tile_at(rows, tile, begin);
         const struct dp_matmul shape = weights_shape(w, range.count);
         const void *columns;

@@ -56,7 +56,7 @@ static dp_status trial_create(struct trial *trial)
     const size_t element = dp_type_bytes(s->type);
     const size_t x = dp_round_up(conv->rows * dp_window_in(&conv->window) * element, PIECE);
     const size_t y = dp_round_up(conv->rows * dp_window_out(&conv->window) * element, PIECE);
-    const size_t w = dp_round_up(dp_cudnn_weights(&conv->window) * sizeof(float), PIECE);
+    const size_t w = dp_round_up(dp_window_weights(&conv->window) * sizeof(float), PIECE);
     const size_t all = x + y + 2 * w + dp_round_up(conv->window.out_c * element, PIECE);
     char *memory = dp_cuda_trial_alloc(all);
 
@@ -79,7 +79,7 @@ static dp_status finish(const struct trial *t)
 
     if (conv->use == DP_CONV_BACKWARD_WEIGHTS && t->form.weights != DP_TYPE_F32) {
         return dp_cuda_keep_grad(s, t->gradient, t->arrays.w, t->form.weights,
-                                 dp_cudnn_weights(&conv->window), 0.0f);
+                                 dp_window_weights(&conv->window), 0.0f);
     }
     return t->form.fused || (bias == NULL && conv->act == DP_ACT_NONE)
                ? DP_OK

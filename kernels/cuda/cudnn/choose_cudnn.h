@@ -29,12 +29,6 @@ DP_CHECKED dp_status dp_cudnn_choose(struct dp_stream *s, const struct dp_cudnn 
                                      void *handle, const struct dp_conv_case *conv,
                                      struct dp_cudnn_form *form, struct dp_cudnn_plan *plan);
 
-/* Elements of the weights. */
-static inline size_t dp_cudnn_weights(const struct dp_window *w)
-{
-    return w->out_c * w->kernel_h * w->kernel_w * w->in_c;
-}
-
 /* Elements of y. */
 static inline size_t dp_cudnn_pixels(const struct dp_conv_case *conv)
 {

@@ -147,7 +147,8 @@ static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
 {
     struct dp_convs *convs = dp_cuda_of(s)->convs;
     const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
-    const size_t gradient = dp_cudnn_weights(&conv->key.window) * dp_type_bytes(conv->form.weights);
+    const size_t gradient =
+        dp_window_weights(&conv->key.window) * dp_type_bytes(conv->form.weights);
     dp_status status;
 
     if (conv->plan.execution == NULL) {
@@ -297,5 +298,5 @@ dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_co
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
     return in_place ? DP_OK
                     : dp_cuda_keep_grad(s, dw, gradient, conv->form.weights,
-                                        dp_cudnn_weights(&conv->key.window), keep);
+                                        dp_window_weights(&conv->key.window), keep);
 }

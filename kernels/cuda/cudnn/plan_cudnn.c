@@ -191,7 +191,8 @@ static int add_operations(struct build *b, const struct dp_conv_case *conv, void
     const int64_t rows = (int64_t)conv->rows, in_c = (int64_t)w->in_c, out_c = (int64_t)w->out_c;
     const int64_t x_dims[DIMS] = {rows, in_c, (int64_t)w->in_h, (int64_t)w->in_w};
     const int64_t y_dims[DIMS] = {rows, out_c, (int64_t)w->out_h, (int64_t)w->out_w};
-    const int64_t w_dims[DIMS] = {out_c, in_c, (int64_t)w->kernel_h, (int64_t)w->kernel_w};
+    const int64_t fan = (int64_t)dp_window_fan(w); /* which tells cuDNN the groups */
+    const int64_t w_dims[DIMS] = {out_c, fan, (int64_t)w->kernel_h, (int64_t)w->kernel_w};
     const int64_t bias_dims[DIMS] = {1, out_c, 1, 1};
     const bool adds = request->fuses && conv->bias != 0;
     const bool rectifies = request->fuses && conv->act == DP_ACT_RELU;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "runtime/data/row_print.h"
 
 struct dp_row_maker {
     struct dp_row_maker_config config;
@@ -103,11 +104,15 @@ static void copy_label(const struct dp_row_maker_config *c, uint64_t row, int32_
 }
 
 /* Without a clock: one call may take no longer than that. */
-static void make_resident(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
-                          int32_t *label)
+static dp_status make_resident(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
+                               int32_t *label)
 {
     const struct dp_row_maker_config *c = &m->config;
     const uint8_t *sample = c->images + row * c->sample_bytes;
+    const struct dp_row_prints rows = {c->images,       c->labels,      c->count,
+                                       c->sample_bytes, c->label_words, c->prints};
+
+    DP_TRY(dp_row_prints_check(&rows, DP_SET_TRAIN, row, 1));
 
     if (m->augment != NULL) {
         dp_augment_sample(m->augment, epoch, row, sample, image);
@@ -115,6 +120,7 @@ static void make_resident(struct dp_row_maker *m, uint64_t epoch, uint64_t row, 
         memcpy(image, sample, c->sample_bytes);
     }
     copy_label(c, row, label);
+    return DP_OK;
 }
 
 static dp_status make_read(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint8_t *image,
@@ -147,8 +153,7 @@ static dp_status make(struct dp_row_maker *m, uint64_t epoch, uint64_t row, uint
     if (m->reader != NULL) {
         return make_read(m, epoch, row, image, label, skipped);
     }
-    make_resident(m, epoch, row, image, label);
-    return DP_OK;
+    return make_resident(m, epoch, row, image, label);
 }
 
 /* Numbers become weighted means, two classes a pair. */

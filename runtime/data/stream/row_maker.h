@@ -10,8 +10,9 @@
 #include "runtime/data/stream/stage.h"
 
 struct dp_row_maker_config {
-    const uint8_t *images; /* borrowed; [count, sample_bytes]; NULL: `samples` are read */
-    const int32_t *labels; /* borrowed; [count, label_words] */
+    const uint8_t *images;  /* borrowed; [count, sample_bytes]; NULL: `samples` are read */
+    const int32_t *labels;  /* borrowed; [count, label_words] */
+    const uint32_t *prints; /* borrowed; [count]: row_print.h; NULL: rows are not checked */
     size_t count, sample_bytes, label_words;
     struct dp_samples *samples;       /* borrowed */
     bool skips;                       /* another sample takes the place of a bad one */
@@ -32,7 +33,8 @@ DP_CHECKED dp_status dp_row_maker_create(const struct dp_row_maker_config *confi
  *   label    out  [label_words], or DP_PAIR_WORDS of pairs; mixed numbers are weighted means
  *   skipped  in, out  counts bad samples in whose place another one stands
  *
- * Errors: those of dp_sample_reader_read(); none where images lie in memory.
+ * Errors: those of dp_sample_reader_read(); DP_ERR_DISAGREE: an image in memory is another than
+ * was read.
  */
 DP_CHECKED dp_status dp_row_maker_make(struct dp_row_maker *maker, uint64_t epoch, uint64_t row,
                                        uint8_t *image, int32_t *label, size_t *skipped);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/worker.h"
+#include "runtime/data/row_print.h"
 #include "runtime/data/sample_reader.h"
 
 enum { ERROR_BYTES = 1024 };
@@ -118,6 +119,9 @@ dp_status dp_test_rows_get(struct dp_test_rows *r, int user, size_t first, size_
     struct taken *taken;
 
     if (r->hands == NULL) {
+        const struct dp_row_prints rows = {c->images,       c->labels,      c->count,
+                                           c->sample_bytes, c->label_words, c->prints};
+        DP_TRY(dp_row_prints_check(&rows, DP_SET_TEST, first, count));
         *images = c->images + first * c->sample_bytes;
         *labels = c->labels + first * c->label_words;
         return DP_OK;

@@ -8,8 +8,9 @@
 #include "runtime/data/samples.h"
 
 struct dp_test_rows_config {
-    const uint8_t *images; /* borrowed; [count, sample_bytes]; NULL: `samples` are read */
-    const int32_t *labels; /* borrowed; [count, label_words] */
+    const uint8_t *images;  /* borrowed; [count, sample_bytes]; NULL: `samples` are read */
+    const int32_t *labels;  /* borrowed; [count, label_words] */
+    const uint32_t *prints; /* borrowed; [count]: row_print.h; NULL: rows are not checked */
     size_t count, sample_bytes, label_words;
     struct dp_samples *samples; /* borrowed */
     bool skips;                 /* another sample takes the place of a bad one */
@@ -30,7 +31,8 @@ size_t dp_test_rows_count(const struct dp_test_rows *rows);
  *
  *   images, labels  out  as above; valid until the user's next call
  *
- * Errors: those of dp_sample_reader_read(); DP_ERR_NOMEM; none where rows lie in memory.
+ * Errors: those of dp_sample_reader_read(); DP_ERR_NOMEM; where rows lie in memory DP_ERR_DISAGREE:
+ * one is another than was read.
  */
 DP_CHECKED dp_status dp_test_rows_get(struct dp_test_rows *rows, int user, size_t first,
                                       size_t count, const uint8_t **images, const int32_t **labels);

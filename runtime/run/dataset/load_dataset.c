@@ -16,6 +16,7 @@
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/load_samples.h"
 #include "runtime/data/remote/place.h"
+#include "runtime/data/row_print.h"
 #include "runtime/data/sample_reader.h"
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/run/dataset/data_memory.h"
@@ -37,7 +38,8 @@ struct shared {
 /* Where everything lies in one piece of memory, after what is shared. */
 struct layout {
     size_t samples[DP_SETS], labels[DP_SETS];
-    size_t bad; /* a flag for each sample, where bad ones are replaced */
+    size_t prints[DP_SETS]; /* of rows: row_print.h */
+    size_t bad;             /* a flag for each sample, where bad ones are replaced */
     size_t bytes;
 };
 
@@ -58,6 +60,10 @@ static struct layout lay_out(const struct dp_config *c, const struct dp_samples 
     for (int set = 0; set < DP_SETS; set++) {
         l.labels[set] = l.bytes;
         l.bytes += dp_round_up(info->count[set] * dp_label_words(info) * sizeof(int32_t), DP_BLOCK);
+    }
+    for (int set = 0; set < DP_SETS; set++) {
+        l.prints[set] = l.bytes;
+        l.bytes += dp_round_up(info->count[set] * sizeof(uint32_t), DP_BLOCK);
     }
     for (int set = 0; set < DP_SETS; set++) {
         l.samples[set] = l.bytes;
@@ -307,6 +313,40 @@ static void place_samples(struct dp_run_job *job, const struct layout *l, struct
     }
 }
 
+/* Whose memory lacks the samples has none of them. */
+static void set_data(struct dp_run_job *job, const struct layout *l, const struct dp_load_job *load)
+{
+    const struct dp_samples_info *info = dp_samples_info(load->samples);
+    const char *base = job->data_memory.data;
+
+    job->data = (struct dp_dataset){.train_count = info->count[DP_SET_TRAIN],
+                                    .test_count = info->count[DP_SET_TEST],
+                                    .sample_bytes = dp_shape_bytes(&info->shape),
+                                    .shape = info->shape};
+    if (!dp_samples_absent(load->samples)) {
+        job->data.train_images = load->out[DP_SET_TRAIN];
+        job->data.test_images = load->out[DP_SET_TEST];
+        job->data.train_labels = load->labels[DP_SET_TRAIN];
+        job->data.test_labels = load->labels[DP_SET_TEST];
+        job->data.train_prints = (const uint32_t *)(const void *)(base + l->prints[DP_SET_TRAIN]);
+        job->data.test_prints = (const uint32_t *)(const void *)(base + l->prints[DP_SET_TEST]);
+    }
+}
+
+/* The writer, once all is as it stays. */
+static void print_rows(const struct dp_run_job *job, const struct layout *l, size_t label_words)
+{
+    const struct dp_dataset *d = &job->data;
+    char *base = job->data_memory.data;
+    const struct dp_row_prints train = {d->train_images, d->train_labels, d->train_count,
+                                        d->sample_bytes, label_words,     NULL};
+    const struct dp_row_prints test = {d->test_images,  d->test_labels, d->test_count,
+                                       d->sample_bytes, label_words,    NULL};
+
+    dp_row_prints_make(&train, (uint32_t *)(void *)(base + l->prints[DP_SET_TRAIN]));
+    dp_row_prints_make(&test, (uint32_t *)(void *)(base + l->prints[DP_SET_TEST]));
+}
+
 /* Memory for the samples, filled in by all ranks of the node. Collective. */
 static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
                            struct dp_samples *samples)
@@ -331,22 +371,10 @@ static dp_status load_rows(struct dp_run_job *job, struct dp_progress *progress,
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = writes ? finish_samples(job, &load) : DP_OK;
     DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
-    job->data = (struct dp_dataset){
-        .train_images = load.out[DP_SET_TRAIN],
-        .test_images = load.out[DP_SET_TEST],
-        .train_labels = load.labels[DP_SET_TRAIN],
-        .test_labels = load.labels[DP_SET_TEST],
-        .train_count = info->count[DP_SET_TRAIN],
-        .test_count = info->count[DP_SET_TEST],
-        .sample_bytes = dp_shape_bytes(&info->shape),
-        .shape = info->shape,
-    };
-    if (dp_samples_absent(samples)) {
-        job->data.train_images = job->data.test_images = NULL;
-        job->data.train_labels = job->data.test_labels = NULL;
-    }
+    set_data(job, &l, &load);
     job->skipped_samples = atomic_load(&shared->load.bad);
     if (writes) {
+        print_rows(job, &l, dp_label_words(info));
         shared->prints = dp_data_prints_of_memory(&job->data, dp_label_words(info));
     }
     DP_TRY(dp_group_barrier(job->world->all));

@@ -1,6 +1,7 @@
 /*
  * evaluate.c - an evaluation without a training: a trainer is made of the run's configuration, as
- * far as that decides what the figures are, gets the weights alone, and takes no step.
+ * far as that decides what the figures are, gets the weights alone, or their average, and takes no
+ * step.
  */
 #include "runtime/run/use/evaluate.h"
 
@@ -25,10 +26,11 @@ static dp_status check_sets(const struct dp_run_options *options)
 {
     for (int i = 0; i < options->set_count; i++) {
         const char *set = options->sets[i];
-        if (strncmp(set, "data.", 5) != 0 && strncmp(set, "device.", 7) != 0) {
+        if (strncmp(set, "data.", 5) != 0 && strncmp(set, "device.", 7) != 0 &&
+            strcmp(set, "train.ema=0") != 0) {
             return DP_FAIL(DP_ERR_CONFIG,
-                           "--set %s: --evaluate takes the configuration of the run; only data.* "
-                           "and device.* can be set",
+                           "--set %s: --evaluate takes the configuration of the run; only data.*, "
+                           "device.* and train.ema=0 can be set",
                            set);
         }
     }
@@ -40,7 +42,7 @@ static dp_status check_sets(const struct dp_run_options *options)
 struct evaluation {
     struct dp_run_options options; /* those of the run, as it borrows them */
     struct {
-        char weights[DP_PATH_BYTES], config[DP_PATH_BYTES];
+        char weights[DP_PATH_BYTES], average[DP_PATH_BYTES], config[DP_PATH_BYTES];
     } told;                    /* by rank 0 to the others */
     struct dp_saved_run saved; /* rank 0 */
     struct dp_training run;
@@ -55,6 +57,7 @@ static dp_status find(struct evaluation *e)
     DP_TRY(check_sets(options));
     DP_TRY(dp_saved_run_find(options->evaluate, options->config, &e->saved));
     memcpy(e->told.config, e->saved.config, sizeof(e->told.config));
+    DP_TRY(dp_file_join(e->told.average, e->saved.checkpoint, "optimizer.safetensors"));
     return dp_file_join(e->told.weights, e->saved.checkpoint, "model.safetensors");
 }
 
@@ -132,6 +135,7 @@ static dp_status set_up(struct evaluation *e)
     DP_TRY(dp_group_broadcast(all, &e->told, sizeof(e->told), 0));
     options->config = e->told.config;
     options->init = e->told.weights;
+    options->average = e->told.average;
     options->own_folder = false;
     for (int i = 0; i < ALIKE; i++) {
         options->sets[options->set_count++] = alike[i];

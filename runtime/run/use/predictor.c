@@ -105,6 +105,11 @@ static dp_status read_weights(struct dp_predictor *p)
                            : dp_file_join(path, p->saved.checkpoint, "model.safetensors");
 
     status = status == DP_OK ? dp_weights_load(path, &weights) : status;
+    if (status == DP_OK && p->config->train.ema > 0.0) {
+        status = dp_file_join(path, p->saved.checkpoint, "optimizer.safetensors");
+        status =
+            status == DP_OK ? dp_average_load(path, m->tensors, m->tensor_count, values) : status;
+    }
     status = status == DP_OK ? place_weights(p, &weights) : status;
     dp_free(running);
     dp_free(values);

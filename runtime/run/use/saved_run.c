@@ -57,7 +57,8 @@ static dp_status make_model(const struct dp_config *config, struct dp_model **ou
     dp_status status;
 
     DP_TRY(dp_model_create(c->layers, c->layer_count, &c->input, &model));
-    status = dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss);
+    status = dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
+                               config->train.label_smoothing);
     if (status != DP_OK) {
         dp_model_destroy(model);
         return status;

@@ -103,11 +103,12 @@ static void put_dense(struct walk *w, const struct dp_layer_spec *layer, const c
 static void put_conv2d(struct walk *w, const struct dp_layer_spec *layer, const char *path)
 {
     const struct dp_tensor *weight = weight_of(w, path);
-    char stride[VALUE], padding[VALUE], bias[VALUE];
+    char stride[VALUE], padding[VALUE], groups[VALUE], bias[VALUE];
+    const size_t times = strtoul(option(layer, "groups", groups), NULL, 10);
 
-    put(w->text, "nn.Conv2d(%zu, %zu, (%zu, %zu), stride=%s, padding=%s, bias=%s)",
-        weight->shape[1], weight->shape[0], weight->shape[2], weight->shape[3],
-        option(layer, "stride", stride), option(layer, "padding", padding),
+    put(w->text, "nn.Conv2d(%zu, %zu, (%zu, %zu), stride=%s, padding=%s, groups=%zu, bias=%s)",
+        weight->shape[1] * times, weight->shape[0], weight->shape[2], weight->shape[3],
+        option(layer, "stride", stride), option(layer, "padding", padding), times,
         option(layer, "bias", bias));
 }
 
@@ -172,26 +173,20 @@ static void put_flatten(struct walk *w, const struct dp_layer_spec *layer, const
     w->flat = true;
 }
 
-/* Layers without options, or residuals, which put_layers() knows, have no function. */
+/* Layers without options, or with layers of their own, which put_layers() knows, have no
+ * function. */
 static const struct {
     const char *name, *plain;
     void (*put)(struct walk *walk, const struct dp_layer_spec *layer, const char *path);
 } kinds[] = {
-    {"dense", NULL, put_dense},
-    {"conv2d", NULL, put_conv2d},
-    {"batchnorm", NULL, put_batchnorm},
-    {"maxpool", NULL, put_pool},
-    {"avgpool", NULL, put_pool},
-    {"dropout", NULL, put_dropout},
-    {"flatten", NULL, put_flatten},
-    {"relu", "nn.ReLU()", NULL},
-    {"gelu", "nn.GELU()", NULL},
-    {"global_avgpool", "nn.AdaptiveAvgPool2d(1)", NULL},
-    {"residual", NULL, NULL},
-    {"silu", "nn.SiLU()", NULL},
-    {"groupnorm", NULL, put_groupnorm},
-    {"layernorm", NULL, put_layernorm},
-    {"leaky_relu", NULL, put_leaky_relu},
+    {"dense", NULL, put_dense},         {"conv2d", NULL, put_conv2d},
+    {"batchnorm", NULL, put_batchnorm}, {"maxpool", NULL, put_pool},
+    {"avgpool", NULL, put_pool},        {"dropout", NULL, put_dropout},
+    {"flatten", NULL, put_flatten},     {"relu", "nn.ReLU()", NULL},
+    {"gelu", "nn.GELU()", NULL},        {"global_avgpool", "nn.AdaptiveAvgPool2d(1)", NULL},
+    {"residual", NULL, NULL},           {"concat", NULL, NULL},
+    {"silu", "nn.SiLU()", NULL},        {"groupnorm", NULL, put_groupnorm},
+    {"layernorm", NULL, put_layernorm}, {"leaky_relu", NULL, put_leaky_relu},
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -226,6 +221,27 @@ static dp_status put_residual(struct walk *w, const struct dp_layer_spec *layer,
     return DP_OK;
 }
 
+static dp_status put_concat(struct walk *w, const struct dp_layer_spec *layer, const char *path,
+                            int depth)
+{
+    const bool flat = w->flat;
+    char inner[PATH];
+
+    put(w->text, "Concat(\n");
+    for (int b = 0; b < layer->body_count; b++) {
+        const struct dp_layer_spec *branch = &layer->body[b];
+        const bool empty = branch->body_count == 0;
+
+        w->flat = flat;
+        put(w->text, "%*snn.Sequential(%s", 4 * depth + 4, "", empty ? "" : "\n");
+        (void)snprintf(inner, sizeof(inner), "%.100s.branches.%d.", path, b);
+        DP_TRY(put_layers(w, branch->body, branch->body_count, inner, depth + 2));
+        put(w->text, "%*s),\n", empty ? 0 : 4 * depth + 4, "");
+    }
+    put(w->text, "%*s)", 4 * depth, "");
+    return DP_OK;
+}
+
 /* Each on a line of its own, indented by four times `depth`. */
 static dp_status put_layers(struct walk *w, const struct dp_layer_spec *layers, int count,
                             const char *prefix, int depth)
@@ -247,17 +263,22 @@ static dp_status put_layers(struct walk *w, const struct dp_layer_spec *layers, 
         } else if (kinds[kind].put != NULL) {
             kinds[kind].put(w, &layers[i], path);
         } else {
-            DP_TRY(put_residual(w, &layers[i], path, depth));
+            DP_TRY(strcmp(kinds[kind].name, "concat") == 0
+                       ? put_concat(w, &layers[i], path, depth)
+                       : put_residual(w, &layers[i], path, depth));
         }
         put(w->text, ",  # %s\n", path);
     }
     return DP_OK;
 }
 
-static bool has_residual(const struct dp_layer_spec *layers, int count)
+/* Whether there is such a layer, also inside of others. */
+static bool has_kind(const struct dp_layer_spec *layers, int count, const char *name)
 {
     for (int i = 0; i < count; i++) {
-        if (layers[i].body_count > 0 || strcmp(layers[i].type->plugin.name, "residual") == 0) {
+        const struct dp_layer_spec *l = &layers[i];
+        if (strcmp(l->type->plugin.name, name) == 0 || has_kind(l->body, l->body_count, name) ||
+            has_kind(l->shortcut, l->shortcut_count, name)) {
             return true;
         }
     }
@@ -271,7 +292,9 @@ static void put_numbers(struct text *t, const char *name, const struct dp_number
 {
     put(t, "%s = [", name);
     for (int i = 0; i < numbers->count; i++) {
-        put(t, "%s%.17g", i == 0 ? "" : ", ", numbers->value[i]);
+        char number[DP_NUMBER_TEXT];
+        dp_option_print_number(numbers->value[i], number, sizeof(number));
+        put(t, "%s%s", i == 0 ? "" : ", ", number);
     }
     put(t, "%s]\n", numbers->count == 0 ? otherwise : "");
 }
@@ -309,6 +332,12 @@ static dp_status put_constants(struct text *t, const struct dp_saved_run *saved,
 
     DP_TRY(dp_file_join(path, saved->checkpoint, "model.safetensors"));
     DP_TRY(put_text(t, "CHECKPOINT", realpath(path, whole) != NULL ? whole : path));
+    if (c->train.ema > 0.0) {
+        DP_TRY(dp_file_join(path, saved->checkpoint, "optimizer.safetensors"));
+        DP_TRY(put_text(t, "AVERAGE", realpath(path, whole) != NULL ? whole : path));
+    } else {
+        put(t, "AVERAGE = None  # of the weights: there is none\n");
+    }
     put(t, "STEP = %" PRIu64 "\n", saved->step);
     put(t, "INPUT = [");
     for (int i = 0; i < input->dims; i++) {
@@ -348,6 +377,19 @@ static const char residual[] =
     "    def forward(self, x):\n"
     "        return self.body(x) + self.shortcut(x)\n";
 
+static const char concat[] =
+    "\n\n"
+    "class Concat(nn.Module):\n"
+    "    \"\"\"The channels of all branches, one after the other; an empty one is the "
+    "identity.\"\"\"\n"
+    "\n"
+    "    def __init__(self, *branches):\n"
+    "        super().__init__()\n"
+    "        self.branches = nn.ModuleList(branches)\n"
+    "\n"
+    "    def forward(self, x):\n"
+    "        return torch.cat([branch(x) for branch in self.branches], 1)\n";
+
 static const char tail[] =
     "\n\n"
     "def preprocess(samples):\n"
@@ -357,12 +399,19 @@ static const char tail[] =
     "    x = (x.reshape(-1, *INPUT) - torch.tensor(MEAN)) / torch.tensor(STD)\n"
     "    return x.permute(0, 3, 1, 2).contiguous() if len(INPUT) == 3 else x\n"
     "\n\n"
-    "def load(path=CHECKPOINT):\n"
-    "    \"\"\"model() with the weights of a checkpoint's model.safetensors.\"\"\"\n"
+    "def load(path=CHECKPOINT, average=AVERAGE):\n"
+    "    \"\"\"model() with the weights of a checkpoint's model.safetensors, or the average of "
+    "the\n"
+    "    weights that training evaluated (train.ema), which is in optimizer.safetensors; "
+    "average=None\n"
+    "    takes the weights.\"\"\"\n"
     "    from safetensors.torch import load_file\n"
     "\n"
-    "    net = model()\n"
-    "    net.load_state_dict(load_file(path), strict=True)\n"
+    "    net, state = model(), load_file(path)\n"
+    "    for name, value in load_file(average).items() if average else ():\n"
+    "        if name.endswith(\".ema\"):\n"
+    "            state[name[:-4]] = value\n"
+    "    net.load_state_dict(state, strict=True)\n"
     "    return net.eval()\n";
 
 static dp_status put_module(struct text *t, const struct dp_saved_run *saved,
@@ -373,8 +422,11 @@ static dp_status put_module(struct text *t, const struct dp_saved_run *saved,
 
     put(t, "%s", head);
     DP_TRY(put_constants(t, saved, c));
-    if (has_residual(model->layers, model->layer_count)) {
+    if (has_kind(model->layers, model->layer_count, "residual")) {
         put(t, "%s", residual);
+    }
+    if (has_kind(model->layers, model->layer_count, "concat")) {
+        put(t, "%s", concat);
     }
     put(t, "\n\ndef model():\n    return nn.Sequential(\n");
     DP_TRY(put_layers(&walk, model->layers, model->layer_count, "", 2));

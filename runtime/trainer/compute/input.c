@@ -12,6 +12,7 @@ dp_status dp_dataset_test_rows(const struct dp_dataset *data, size_t label_words
     const struct dp_test_rows_config config = {
         .images = data->test_images,
         .labels = data->test_labels,
+        .prints = data->test_prints,
         .count = data->test_count,
         .sample_bytes = data->sample_bytes,
         .label_words = label_words,
@@ -49,6 +50,7 @@ struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
     return (struct dp_loader_config){
         .images = data->train_images,
         .labels = data->train_labels,
+        .prints = data->train_prints,
         .count = data->train_count,
         .sample_bytes = data->sample_bytes,
         .label_words = data->made ? dp_model_train_words(model) : dp_model_label_words(model),

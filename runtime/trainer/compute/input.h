@@ -18,10 +18,11 @@ struct dp_dataset {
     const uint8_t *train_images, *test_images; /* [count, sample_bytes]; NULL: they are read */
     const int32_t *train_labels, *test_labels; /* [count, label words of the model] */
     size_t train_count, test_count, sample_bytes;
-    struct dp_sample_shape shape; /* of a sample */
-    struct dp_samples *samples;   /* borrowed; where they are read */
-    bool skips;                   /* others take the places of bad ones */
-    bool made;                    /* training rows are changed at random already */
+    struct dp_sample_shape shape;               /* of a sample */
+    struct dp_samples *samples;                 /* borrowed; where they are read */
+    bool skips;                                 /* others take the places of bad ones */
+    bool made;                                  /* training rows are changed at random already */
+    const uint32_t *train_prints, *test_prints; /* [count]: row_print.h; NULL: not checked */
 };
 
 struct dp_input {

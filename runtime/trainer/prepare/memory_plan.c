@@ -34,12 +34,13 @@ struct dp_share dp_share_of(const struct dp_config *c, const struct dp_model *m,
     return share;
 }
 
-/* Arrays of state of the optimizer. */
+/* Arrays of state of the optimizer, and the average of the weights. */
 static size_t slots(const struct dp_memory_plan *plan)
 {
     const char *const *names = dp_optimizer_of(&plan->config->optimizer)->slots;
 
-    return (size_t)(names[0] != NULL) + (size_t)(names[1] != NULL);
+    return (size_t)(names[0] != NULL) + (size_t)(names[1] != NULL) +
+           (size_t)(plan->config->train.ema > 0.0);
 }
 
 /* Factors of parameters, whole on every rank that updates. */

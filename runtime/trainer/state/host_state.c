@@ -6,7 +6,7 @@ struct copied {
     size_t bytes;
 };
 
-enum { ARRAYS = 5 };
+enum { ARRAYS = 6 };
 
 static void list_arrays(const struct dp_host_state *h, struct copied arrays[ARRAYS])
 {
@@ -17,6 +17,8 @@ static void list_arrays(const struct dp_host_state *h, struct copied arrays[ARRA
     arrays[1] = (struct copied){there->running, here->running, h->statistics * sizeof(float)};
     arrays[4] = (struct copied){there->master, here->master,
                                 there->type == DP_TYPE_F32 ? 0 : there->owned * sizeof(float)};
+    arrays[5] = (struct copied){there->average, here->average,
+                                there->average == NULL ? 0 : there->trained * sizeof(float)};
     for (int i = 0; i < 2; i++) {
         arrays[2 + i] = (struct copied){there->slots[i], here->slots[i],
                                         there->slots[i] == NULL ? 0 : there->owned * sizeof(float)};
@@ -43,7 +45,13 @@ static dp_status host_state_allocate(struct dp_host_state *h)
                            owned >> 20);
         }
     }
-    return DP_OK;
+    if (h->there->average != NULL) {
+        h->flat.average = device->alloc_host(DP_MEM_OPTIMIZER, h->there->trained * sizeof(float));
+    }
+    return h->there->average == NULL || h->flat.average != NULL
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOMEM, "the average of the weights needs %zu MB of the host, too",
+                         (h->there->trained * sizeof(float)) >> 20);
 }
 
 dp_status dp_host_state_create(const struct dp_flat *flat, size_t statistics,
@@ -62,6 +70,7 @@ dp_status dp_host_state_create(const struct dp_flat *flat, size_t statistics,
     h->same = stream->device->host_memory;
     if (!h->same) {
         h->flat.weights = NULL;
+        h->flat.average = NULL;
         h->flat.master = h->flat.running = h->flat.slots[0] = h->flat.slots[1] = NULL;
         status = host_state_allocate(h);
         if (status != DP_OK) {
@@ -80,6 +89,7 @@ void dp_host_state_destroy(struct dp_host_state *h)
     }
     if (!h->same) {
         const struct dp_device *device = h->stream->device;
+        device->release_host(h->flat.average);
         device->release_host(h->flat.slots[1]);
         device->release_host(h->flat.slots[0]);
         device->release_host(h->flat.type == DP_TYPE_F32 ? NULL : h->flat.master);

@@ -21,8 +21,22 @@ dp_status dp_model_state_allocate_params(struct dp_model_state *s, const struct 
     return s->step_params != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "step parameters");
 }
 
+static dp_status allocate_average(struct dp_model_state *s, const struct dp_device *device)
+{
+    struct dp_flat *f = &s->flat;
+    const size_t bytes = f->trained * sizeof(float);
+
+    f->average = device->alloc(DP_MEM_OPTIMIZER, bytes);
+    if (f->type != DP_TYPE_F32) {
+        s->judged = device->alloc(DP_MEM_WEIGHTS, f->trained * dp_type_bytes(f->type));
+    }
+    return f->average != NULL && (s->judged != NULL || f->type == DP_TYPE_F32)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOMEM, "the average of the weights needs %zu MB more", bytes >> 20);
+}
+
 dp_status dp_model_state_allocate(struct dp_model_state *s, const struct dp_model *model,
-                                  const struct dp_device *device)
+                                  const struct dp_device *device, bool averages)
 {
     struct dp_flat *f = &s->flat;
     const size_t bytes = model->trained * dp_type_bytes(f->type), owned = f->owned * sizeof(float);
@@ -46,7 +60,7 @@ dp_status dp_model_state_allocate(struct dp_model_state *s, const struct dp_mode
             return DP_FAIL(DP_ERR_NOMEM, "optimizer state needs %zu MB more", owned >> 20);
         }
     }
-    return DP_OK;
+    return averages ? allocate_average(s, device) : DP_OK;
 }
 
 dp_status dp_model_state_send_params(const struct dp_model_state *s, struct dp_stream *stream)
@@ -59,6 +73,8 @@ void dp_model_state_close(struct dp_model_state *s, const struct dp_device *devi
     for (int i = 0; i < 2; i++) {
         device->release(s->flat.slots[i]);
     }
+    device->release(s->judged);
+    device->release(s->flat.average);
     device->release(s->there != s->step_params ? s->there : NULL);
     device->release_host(s->step_params);
     device->release(s->flat.running);

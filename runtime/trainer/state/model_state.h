@@ -15,6 +15,7 @@ struct dp_model_state {
     struct dp_flat flat; /* arrays on the device; the gradient belongs to the exchange */
     void *weights;       /* owned: flat.weights, unless the exchange has made them */
     float *masters;      /* owned: flat.master, unless weights are float32 */
+    void *judged;        /* owned: flat.average, rounded; NULL: under float32 */
     const struct dp_optimizer *optimizer;
     const void *optimizer_options;      /* the configuration's */
     struct dp_host_state *host;         /* owned by the trainer; the arrays for the host */
@@ -34,10 +35,11 @@ void dp_model_state_open(struct dp_model_state *state, const struct dp_config *c
 DP_CHECKED dp_status dp_model_state_allocate_params(struct dp_model_state *state,
                                                     const struct dp_device *device);
 
-/* Allocates all that the exchange has not provided. Errors: DP_ERR_NOMEM. */
+/* Allocates all that the exchange has not provided. averages: of the weights there is an average,
+ * and each rank has all of them. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_model_state_allocate(struct dp_model_state *state,
                                              const struct dp_model *model,
-                                             const struct dp_device *device);
+                                             const struct dp_device *device, bool averages);
 void dp_model_state_close(struct dp_model_state *state, const struct dp_device *device);
 
 /* Copies the step parameters from the host to the device, in the order of the stream. */

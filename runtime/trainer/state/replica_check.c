@@ -55,12 +55,12 @@ static void add_piece(struct dp_replica_check *r, const struct dp_piece *piece)
     r->pieces[r->piece_count++] = *piece;
 }
 
-/* Adds an array in flat order, cut into its tensors. */
+/* Adds an array in flat order, if there is one, cut into its tensors. */
 static void add_flat(struct dp_replica_check *r, float *data, const char *slot)
 {
     const struct dp_flat *f = r->config.flat;
 
-    for (int i = 0; i < f->tensor_count; i++) {
+    for (int i = 0; data != NULL && i < f->tensor_count; i++) {
         const size_t begin = f->tensors[i].begin;
         const size_t end = i + 1 < f->tensor_count ? f->tensors[i + 1].begin : f->trained;
         const struct dp_piece piece = {.tensor = &f->tensors[i],
@@ -90,10 +90,9 @@ static void add_pieces(struct dp_replica_check *r)
     if (has_masters(r)) {
         add_flat(r, c->flat->master, NULL);
     }
-    for (int i = 0; i < 2 && c->flat->slots[i] != NULL; i++) {
-        if (!dp_exchange_is_sharded(c->exchange)) {
-            add_flat(r, c->flat->slots[i], c->slots[i]);
-        }
+    for (int i = 0; i < 3 && !dp_exchange_is_sharded(c->exchange); i++) {
+        add_flat(r, i < 2 ? c->flat->slots[i] : c->flat->average,
+                 i < 2 ? c->slots[i] : DP_AVERAGE_NAME);
     }
     for (int i = 0; i < c->model->buffer_count; i++) {
         const struct dp_tensor *buffer = &c->model->buffers[i];
@@ -110,7 +109,7 @@ dp_status dp_replica_check_create(const struct dp_replica_check_config *config,
 {
     const size_t ranks = (size_t)dp_exchange_group(config->exchange)->size;
     const size_t most =
-        3 * (size_t)config->flat->tensor_count + (size_t)config->model->buffer_count;
+        4 * (size_t)config->flat->tensor_count + (size_t)config->model->buffer_count;
     struct dp_replica_check *r = dp_zalloc(1, sizeof(*r));
 
     if (r == NULL) {

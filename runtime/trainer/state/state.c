@@ -57,6 +57,9 @@ dp_status dp_trainer_take(struct dp_trainer *t)
     const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
     const float *whole = dp_trainer_whole(t);
 
+    if (t->state.flat.average != NULL) { /* it begins there */
+        memcpy(t->state.host->flat.average, whole, t->state.flat.trained * sizeof(float));
+    }
     if (t->state.flat.type == DP_TYPE_F32) {
         DP_TRY(dp_host_state_put(t->state.host));
         return dp_exchange_barrier(t->exchange);
@@ -110,6 +113,9 @@ dp_status dp_trainer_copy_state(struct dp_trainer *to, const struct dp_trainer *
     for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
         DP_TRY(s->ops->copy(s, to->state.flat.slots[i], f->slots[i], f->owned * sizeof(float)));
     }
+    if (f->average != NULL) {
+        DP_TRY(s->ops->copy(s, to->state.flat.average, f->average, f->trained * sizeof(float)));
+    }
     *to->state.step_params = *from->state.step_params;
     to->state.scaler = from->state.scaler;
     to->state.step = from->state.step;
@@ -129,6 +135,10 @@ void dp_trainer_add_state(struct dp_trainer *t, struct dp_state_dict *list)
     for (int i = 0; i < 2 && f->slots[i] != NULL; i++) {
         dp_state_dict_add_array(list, t->state.optimizer->slots[i], f->slots[i], f->owned,
                                 DP_STATE_SLOT, DP_SPREAD_OWNED);
+    }
+    if (f->average != NULL) {
+        dp_state_dict_add_array(list, DP_AVERAGE_NAME, f->average, f->trained, DP_STATE_SLOT,
+                                DP_SPREAD_OWNED);
     }
     /* In reverse, so that what owners left out comes before the residuals to which it may be
      * added. */

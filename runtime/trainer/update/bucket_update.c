@@ -29,8 +29,14 @@ dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
                            const struct dp_step_params *step_params)
 {
     const struct dp_update update = update_of(t, b, grad, step_params);
+    const struct dp_range mine = dp_exchange_mine(t->exchange, b);
+    struct dp_stream *s = t->compute.stream;
 
-    return t->state.optimizer->update(t->state.optimizer_options, t->compute.stream, &update);
+    DP_TRY(t->state.optimizer->update(t->state.optimizer_options, s, &update));
+    return t->state.flat.average == NULL || t->state.step_params->skip != 0
+               ? DP_OK
+               : s->ops->blend(s, t->state.flat.average + mine.begin, update.master,
+                               (float)(1.0 - t->config->train.ema), mine.count);
 }
 
 dp_status dp_bucket_measure(struct dp_trainer *t, int b)

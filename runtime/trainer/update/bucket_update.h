@@ -10,7 +10,8 @@
 struct dp_trainer;
 
 /* Queues the update of this rank's part of bucket b, not the tail, from the gradient at `grad`,
- * with these step parameters (device memory). */
+ * with these step parameters (device memory); and of the average of the weights, if there is
+ * one. */
 DP_CHECKED dp_status dp_bucket_update(struct dp_trainer *trainer, int b, const float *grad,
                                       const struct dp_step_params *step_params);
 

@@ -1,6 +1,6 @@
 /*
  * test_activations.c - silu and leaky_relu of both devices against the reference, and the
- * reference against formulas written here once more. Others are in test_ops.c.
+ * reference against formulas written here once more; columns. Others are in test_ops.c.
  */
 #include "tests/support/arrays.h"
 
@@ -95,11 +95,46 @@ static void far_from_zero_they_are_their_limits(void **state)
     }
 }
 
+/* Rows of a type: what is put beside each other is taken again, and the rest is 0. */
+static void check_columns(struct dp_stream *s, size_t rows, struct dp_columns c)
+{
+    const size_t e = dp_type_bytes(s->type);
+    float *x = uniform(rows * c.count, 1, -1, 1), *back = held(rows * c.count, 2, 0);
+    float *y = held(rows * c.width, 3, 0);
+    static const char nothing[64];
+
+    OK(s->ops->put_columns(s, y, x, rows, &c));
+    OK(s->ops->take_columns(s, back, y, rows, &c));
+    assert_memory_equal(back, x, rows * c.count * e);
+    for (size_t i = 0; i < rows; i++) {
+        const char *row = (const char *)y + i * c.width * e;
+        assert_memory_equal(row, nothing, c.at * e);
+        assert_memory_equal(row + c.at * e, (const char *)x + i * c.count * e, c.count * e);
+        assert_memory_equal(row + (c.at + c.count) * e, nothing, (c.width - c.at - c.count) * e);
+    }
+    dp_free(y);
+    dp_free(back);
+    dp_free(x);
+}
+
+static void columns_are_put_where_they_belong_and_taken_again(void **state)
+{
+    const struct streams *streams = *state;
+    struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
+    static const struct dp_columns columns[] = {{0, 3, 3}, {0, 2, 7}, {5, 2, 7}, {3, 4, 16}};
+
+    for (size_t i = 0; i < DP_COUNT(all) * DP_COUNT(columns); i++) {
+        check_columns(all[i % DP_COUNT(all)], 0, columns[i / DP_COUNT(all)]);
+        check_columns(all[i % DP_COUNT(all)], 501, columns[i / DP_COUNT(all)]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_follow_their_formulas),
         cmocka_unit_test(far_from_zero_they_are_their_limits),
+        cmocka_unit_test(columns_are_put_where_they_belong_and_taken_again),
     };
 
     return run_reached_tests(tests, streams_open, streams_close);

@@ -20,7 +20,7 @@ static struct work work_open(const struct dp_window *w, size_t rows)
     k.w.out_w = (w->in_w + 2 * w->padding - w->kernel_w) / w->stride + 1;
     k.xs = rows * w->in_h * w->in_w * w->in_c;
     k.ys = rows * k.w.out_h * k.w.out_w * w->out_c;
-    k.ws = w->out_c * w->kernel_h * w->kernel_w * w->in_c;
+    k.ws = dp_window_weights(w);
     k.x = uniform(k.xs, 1, -1, 1);
     k.dx = zeros(k.xs);
     k.y = zeros(k.ys);
@@ -110,6 +110,7 @@ static void cpu_agrees(struct dp_stream *cpu, struct dp_stream *ref, const struc
 {
     struct work found = work_open(w, rows), wanted = work_open(w, rows);
     struct work scale = work_open(w, rows);
+    const size_t taps = w->kernel_h * w->kernel_w;
 
     found.bias = wanted.bias = scale.bias = bias;
     found.keep = wanted.keep = keep;
@@ -129,8 +130,8 @@ static void cpu_agrees(struct dp_stream *cpu, struct dp_stream *ref, const struc
     for (size_t i = 0; keep && i < w->out_c; i++) {
         scale.db[i] += 1;
     }
-    assert_close(found.y, wanted.y, scale.y, found.ys, w->kernel_h * w->kernel_w * w->in_c);
-    assert_close(found.dx, wanted.dx, scale.dx, found.xs, w->kernel_h * w->kernel_w * w->out_c);
+    assert_close(found.y, wanted.y, scale.y, found.ys, taps * dp_window_fan(w));
+    assert_close(found.dx, wanted.dx, scale.dx, found.xs, taps * w->out_c / dp_window_groups(w));
     assert_close(found.dw, wanted.dw, scale.dw, found.ws, rows * found.w.out_h * found.w.out_w);
     if (bias) {
         assert_close(found.db, wanted.db, scale.db, w->out_c, rows * found.w.out_h * found.w.out_w);
@@ -170,16 +171,43 @@ static void cpu_computes_what_ref_computes(void **state)
     stream_close(ref);
 }
 
+/* Grouped and depthwise ones, those that make several channels of each, strided ones, and one whose
+ * sums over pixels device cuda makes in slices. */
+static void cpu_computes_groups_as_ref_does(void **state)
+{
+    static const struct dp_window windows[] = {
+        {7, 8, 4, 0, 0, 6, 3, 3, 1, 1, 2},    {9, 8, 32, 0, 0, 32, 3, 3, 1, 1, 32},
+        {8, 9, 16, 0, 0, 16, 3, 3, 2, 1, 16}, {5, 6, 6, 0, 0, 12, 5, 5, 1, 2, 6},
+        {6, 7, 12, 0, 0, 8, 1, 1, 1, 0, 4},   {5, 6, 34, 0, 0, 68, 2, 3, 3, 0, 34},
+        {6, 7, 32, 0, 0, 64, 3, 3, 2, 1, 2},  {28, 29, 2, 0, 0, 2, 3, 3, 1, 1, 2},
+    };
+    static const size_t rows[] = {3, 2, 1, 0};
+    struct dp_stream *ref = stream_on("ref", 1), *cpu = stream_on(tested_device(), 2);
+    (void)state;
+
+    for (size_t i = 0; i < 2 * DP_COUNT(windows); i++) {
+        const size_t count = i % DP_COUNT(windows) == 7 ? 3 : rows[(i + i / 4) % 4];
+        cpu_agrees(cpu, ref, &windows[i % DP_COUNT(windows)], count, i % 3 != 0, i % 2 == 0,
+                   i / 2 % 2 == 0);
+    }
+    stream_close(cpu);
+    stream_close(ref);
+}
+
 static void ref_gives_results_known_by_hand(void **state)
 {
     /* A padded image of 1..9, and the difference along the diagonal. */
-    const struct dp_window diagonal = {3, 3, 1, 2, 2, 1, 2, 2, 2, 1};
+    const struct dp_window diagonal = {3, 3, 1, 2, 2, 1, 2, 2, 2, 1, 0};
     const float image[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, k[] = {1, 0, 0, -1};
     /* Channels of one pixel: a matrix product; a kernel that is not square. */
-    const struct dp_window pixel = {1, 1, 2, 1, 1, 3, 1, 1, 1, 0};
+    const struct dp_window pixel = {1, 1, 2, 1, 1, 3, 1, 1, 1, 0, 0};
     const float two[] = {1, 2}, matrix[] = {1, 2, 3, 4, 5, 6}, bias[] = {10, -20, 30};
-    const struct dp_window wide = {2, 3, 1, 2, 2, 1, 1, 2, 1, 0};
+    const struct dp_window wide = {2, 3, 1, 2, 2, 1, 1, 2, 1, 0, 0};
     const float pair[] = {1, 10};
+    /* Two groups of two channels into one each, and two channels into two each. */
+    const struct dp_window halves = {1, 1, 4, 1, 1, 2, 1, 1, 1, 0, 2};
+    const struct dp_window depth = {1, 1, 2, 1, 1, 4, 1, 1, 1, 0, 2};
+    const float four[] = {1, 10, 100, 1000};
     struct dp_stream s = {.ops = &dp_ref_ops, .threads = 1};
     float y[4];
     (void)state;
@@ -190,6 +218,10 @@ static void ref_gives_results_known_by_hand(void **state)
     assert_memory_equal(y, ((const float[]){15, 0, 47}), 3 * sizeof(*y));
     OK(dp_ref_conv_forward(&s, y, image, pair, NULL, &wide, 1, DP_ACT_NONE));
     assert_memory_equal(y, ((const float[]){21, 32, 54, 65}), sizeof(y));
+    OK(dp_ref_conv_forward(&s, y, four, matrix, NULL, &halves, 1, DP_ACT_NONE));
+    assert_memory_equal(y, ((const float[]){21, 4300}), 2 * sizeof(*y));
+    OK(dp_ref_conv_forward(&s, y, four, matrix, NULL, &depth, 1, DP_ACT_NONE));
+    assert_memory_equal(y, ((const float[]){1, 2, 30, 40}), sizeof(y));
 }
 
 /* The loss is the sum of y * dy. It is linear in each of x, weights and bias, so a difference over
@@ -232,14 +264,8 @@ static void gradients_of_ref_are_slopes(void **state)
          .kernel_w = 3,
          .stride = 2,
          .padding = 1},
-        {.in_h = 3,
-         .in_w = 6,
-         .in_c = 1,
-         .out_c = 2,
-         .kernel_h = 1,
-         .kernel_w = 1,
-         .stride = 2,
-         .padding = 2},
+        {3, 6, 1, 0, 0, 2, 1, 1, 2, 2, 0},
+        {4, 3, 4, 0, 0, 6, 2, 3, 1, 1, 2},
     };
     struct dp_stream *s = stream_on("ref", 1);
     (void)state;
@@ -390,15 +416,19 @@ static void windows_that_do_not_fit_are_refused(void **state)
     dp_log_set_level(DP_LOG_NONE);
     for (int i = 0; i < 2; i++) {
         struct dp_stream *s = stream_on(devices[i], 1);
-        struct dp_window w = {4, 4, 1, 4, 4, 1, 3, 3, 1, 1};
+        struct dp_window w = {4, 4, 1, 4, 4, 1, 3, 3, 1, 1, 0};
         OK(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD));
         w.out_w = 5;
         assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
-        w = (struct dp_window){2, 2, 1, 1, 1, 1, 3, 3, 1, 0};
+        w = (struct dp_window){2, 2, 1, 1, 1, 1, 3, 3, 1, 0, 0};
         assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
-        w = (struct dp_window){4, 4, 1, 4, 4, 1, 1, 1, 0, 0};
+        w = (struct dp_window){4, 4, 1, 4, 4, 1, 1, 1, 0, 0, 0};
         assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
-        w = (struct dp_window){4, 4, 0, 4, 4, 1, 1, 1, 1, 0};
+        w = (struct dp_window){4, 4, 0, 4, 4, 1, 1, 1, 1, 0, 0};
+        assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
+        w = (struct dp_window){4, 4, 3, 4, 4, 4, 1, 1, 1, 0, 2};
+        assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
+        w = (struct dp_window){4, 4, 4, 4, 4, 3, 1, 1, 1, 0, 2};
         assert_int_equal(s->ops->conv_prepare(s, &w, 1, DP_CONV_FORWARD), DP_ERR_ARG);
         stream_close(s);
     }
@@ -454,6 +484,7 @@ int main(void)
         cmocka_unit_test(ref_gives_results_known_by_hand),
         cmocka_unit_test(gradients_of_ref_are_slopes),
         cmocka_unit_test(cpu_computes_what_ref_computes),
+        cmocka_unit_test(cpu_computes_groups_as_ref_does),
         cmocka_unit_test(prepared_row_counts_are_used_in_any_order),
         cmocka_unit_test(parallel_streams_give_the_same_bits),
         cmocka_unit_test(preparing_twice_costs_nothing),

@@ -17,6 +17,7 @@
 #if DP_HAVE_ONEDNN
 
 #include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 
 /* Bytes on either side of an array that must not change. */
@@ -109,12 +110,16 @@ static void nothing_is_written_outside(void **state)
 
     (void)state;
     assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
-    for (int i = 0; i < 7 * 3 * 2 * 3 * 2; i++) {
+    for (int i = 0; i < 7 * 3 * 2 * 3 * 2 * 2; i++) {
         struct dp_window w = {.in_c = channels[i % 7],
                               .out_c = outs[i / 7 % 3],
                               .in_h = sides[i / 21 % 2],
                               .kernel_h = kernels[i / 42 % 3],
-                              .stride = i < 126 ? 1 : 2};
+                              .stride = i % 252 < 126 ? 1 : 2};
+        if (i >= 252) { /* depthwise, or in two groups */
+            w.out_c = w.in_c % 2 == 0 && i % 2 == 0 ? 2 * w.in_c : w.in_c;
+            w.groups = w.out_c == w.in_c ? w.in_c : 2;
+        }
         w.in_w = w.in_h;
         w.kernel_w = w.kernel_h;
         w.padding = w.kernel_h / 2;

@@ -134,7 +134,7 @@ static struct work work_open(struct dp_stream *ref, const struct dp_window *w, s
     k.w.out_w = (w->in_w + 2 * w->padding - w->kernel_w) / w->stride + 1;
     k.xs = rows * w->in_h * w->in_w * w->in_c;
     k.ys = rows * k.w.out_h * k.w.out_w * w->out_c;
-    k.ws = w->out_c * w->kernel_h * w->kernel_w * w->in_c;
+    k.ws = dp_window_weights(w);
     k.x = numbers(ref, k.xs, 1);
     k.dy = numbers(ref, k.ys, 2);
     k.weights = numbers(ref, k.ws, 3);
@@ -272,6 +272,23 @@ static const struct dp_window windows[] = {
      .kernel_w = 3,
      .stride = 1,
      .padding = 1},
+    {.in_h = 6,
+     .in_w = 5,
+     .in_c = 16,
+     .out_c = 16,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 2,
+     .padding = 1,
+     .groups = 16},
+    {.in_h = 5,
+     .in_w = 5,
+     .in_c = 8,
+     .out_c = 24,
+     .kernel_h = 3,
+     .kernel_w = 2,
+     .stride = 1,
+     .groups = 2},
 };
 
 static void narrow_types_equal_the_reference_on_every_engine(void **state)

@@ -247,7 +247,7 @@ static void optimizers_keep_masters_and_round_weights(void **state)
 
 static void check_nan(const struct typed *t)
 {
-    const struct dp_window w = {4, 4, 1, 4, 4, 2, 3, 3, 1, 1};
+    const struct dp_window w = {4, 4, 1, 4, 4, 2, 3, 3, 1, 1, 0};
     float *wide = uniform(16, 1, 1, 2);
     uint16_t *x = halves(16), *y = halves(32), *weights = random_halves(t, 32, 2);
 

@@ -91,7 +91,7 @@ static void conv_open(struct conv_arrays *c, const struct typed *t, const struct
 {
     c->xs = rows * w->in_h * w->in_w * w->in_c;
     c->ys = rows * w->out_h * w->out_w * w->out_c;
-    c->ws = w->out_c * w->kernel_h * w->kernel_w * w->in_c;
+    c->ws = dp_window_weights(w);
     c->x = random_halves(t, c->xs, 1);
     c->w = random_halves(t, c->ws, 2);
     c->b = random_halves(t, w->out_c, 3);
@@ -143,9 +143,9 @@ static void check_conv(const struct typed *t, struct dp_stream *s, const struct 
 static void check_convs(const struct typed *t)
 {
     static const struct dp_window windows[] = {
-        {7, 6, 3, 7, 6, 5, 3, 3, 1, 1},
-        {8, 8, 1, 4, 4, 16, 5, 5, 2, 2},
-        {5, 5, 16, 5, 5, 32, 1, 1, 1, 0},
+        {7, 6, 3, 7, 6, 5, 3, 3, 1, 1, 0},   {8, 8, 1, 4, 4, 16, 5, 5, 2, 2, 0},
+        {5, 5, 16, 5, 5, 32, 1, 1, 1, 0, 0}, {5, 5, 16, 5, 5, 16, 3, 3, 1, 1, 16},
+        {5, 5, 8, 5, 5, 12, 3, 3, 1, 1, 2},
     };
 
     for (size_t k = 0; k < DP_COUNT(windows); k++) {
@@ -196,8 +196,8 @@ static void check_pool(const struct typed *t, const struct dp_window *w, enum dp
 
 static void check_pools(const struct typed *t)
 {
-    static const struct dp_window windows[] = {{8, 8, 5, 4, 4, 5, 2, 2, 2, 0},
-                                               {7, 7, 3, 4, 4, 3, 3, 3, 2, 1}};
+    static const struct dp_window windows[] = {{8, 8, 5, 4, 4, 5, 2, 2, 2, 0, 0},
+                                               {7, 7, 3, 4, 4, 3, 3, 3, 2, 1, 0}};
 
     for (size_t k = 0; k < DP_COUNT(windows); k++) {
         check_pool(t, &windows[k], DP_POOL_MAX);
@@ -256,7 +256,8 @@ static void check_norm_stream(const struct typed *t, const struct norm_case *k, 
 
 static void check_norm(const struct typed *t)
 {
-    struct norm_case k = {.norm = {500, 12, 1e-5f, DP_ACT_RELU}, .count = 6000};
+    struct norm_case k = {.norm = {.count = 500, .channels = 12, .eps = 1e-5f, .act = DP_ACT_RELU},
+                          .count = 6000};
     const size_t channels = k.norm.channels;
     uint16_t *both[2] = {halves(k.count), halves(k.count)};
     double *sums[2] = {dp_zalloc(2 * channels, sizeof(double)),

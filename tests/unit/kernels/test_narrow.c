@@ -179,7 +179,7 @@ static void check_conv(const struct lab *lab, size_t kernel, size_t padding)
 {
     const struct dp_ops *ref = lab->ref->ops, *ops = lab->s->ops;
     const size_t side = 6 + 2 * padding - kernel + 1, ws = OUT * kernel * kernel * 8;
-    const struct dp_window w = {6, 6, 8, side, side, OUT, kernel, kernel, 1, padding};
+    const struct dp_window w = {6, 6, 8, side, side, OUT, kernel, kernel, 1, padding, 0};
     struct both x = both_of(lab, (size_t)ROWS * 288, 1, -1, 1),
                 k = both_of(lab, ws, 2, -0.2f, 0.2f);
     struct both b = both_of(lab, OUT, 3, -1, 1), dx = both_of(lab, (size_t)ROWS * 288, 6, -1, 1);
@@ -213,7 +213,7 @@ static void check_conv(const struct lab *lab, size_t kernel, size_t padding)
 static void check_pool(const struct lab *lab, enum dp_pool_kind kind, size_t channels, size_t shift)
 {
     const struct dp_ops *ref = lab->ref->ops, *ops = lab->s->ops;
-    const struct dp_window w = {5, 5, channels, 3, 3, channels, 3, 3, 2, 1};
+    const struct dp_window w = {5, 5, channels, 3, 3, channels, 3, 3, 2, 1, 0};
     const size_t xs = (size_t)ROWS * 25 * channels, ys = (size_t)ROWS * 9 * channels;
     struct both x = both_of(lab, xs, 1, -1, 1), dy = both_of(lab, ys, 2, -1, 1);
     struct both y = both_of(lab, ys, 3, -1, 1), dx = both_of(lab, xs, 4, -1, 1);
@@ -297,7 +297,7 @@ static void check_output_loss(const struct lab *lab)
 
     for (int i = 0; i < 2; i++) {
         const struct dp_output_loss how = {i == 0 ? DP_LOSS_SIGMOID : DP_LOSS_SQUARE, ROWS, 10,
-                                           DP_TARGET_CLASSES};
+                                           DP_TARGET_CLASSES, 0};
         struct both x = both_of(lab, (size_t)ROWS * 10, 1, -3, 3),
                     dx = both_of(lab, (size_t)ROWS * 10, 2, -1, 1);
         float loss[2], score[2], top[2];

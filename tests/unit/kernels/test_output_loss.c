@@ -105,7 +105,13 @@ static void loss_and_gradient_equal_the_reference(void **state)
     static const size_t all_rows[] = {0, 1, 3, 128}, all_outputs[] = {1, 2, 10, 17, 1000};
 
     for (size_t c = 0; c < DP_COUNT(all_outputs); c++) {
-        const struct dp_output_loss how = {DP_LOSS_SOFTMAX, 40, all_outputs[c], DP_TARGET_PAIRS};
+        struct dp_output_loss how = {DP_LOSS_SOFTMAX, 40, all_outputs[c], DP_TARGET_PAIRS, 0};
+        check(*state, how, 0);
+        check(*state, how, 1);
+        how.smoothing = 0.1f;
+        check(*state, how, 0);
+        check(*state, how, 1);
+        how.targets = DP_TARGET_CLASSES;
         check(*state, how, 0);
         check(*state, how, 1);
     }
@@ -113,7 +119,7 @@ static void loss_and_gradient_equal_the_reference(void **state)
         for (size_t r = 0; r < DP_COUNT(all_rows); r++) {
             for (size_t c = 0; c < DP_COUNT(all_outputs); c++) {
                 struct dp_output_loss how = {kinds[k], all_rows[r], all_outputs[c],
-                                             DP_TARGET_NUMBERS};
+                                             DP_TARGET_NUMBERS, 0};
                 check(*state, how, 0);
                 check(*state, how, 1);
                 how.targets = DP_TARGET_CLASSES;
@@ -130,8 +136,8 @@ static void loss_and_gradient_equal_the_reference(void **state)
 /* More outputs than factors fit into one logarithm. */
 static void very_many_outputs_are_summed(void **state)
 {
-    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_NUMBERS}, 0);
-    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_CLASSES}, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_NUMBERS, 0}, 0);
+    check(*state, (struct dp_output_loss){DP_LOSS_SIGMOID, 2, 20000, DP_TARGET_CLASSES, 0}, 0);
 }
 
 /* The loss of a row whose target is t, in double: as PyTorch's functions compute it. */
@@ -163,7 +169,7 @@ static void a_pair_of_classes_is_a_mixed_target(void **state)
     const float share = 0.3f, scale = 1;
 
     for (size_t i = 0; i < 2 * DP_COUNT(all); i++) {
-        const struct dp_output_loss how = {all[i / 2], 1, 5, DP_TARGET_PAIRS};
+        const struct dp_output_loss how = {all[i / 2], 1, 5, DP_TARGET_PAIRS, 0};
         int32_t pair[DP_PAIR_WORDS] = {1, 2, 0};
         const double s = (double)share, t[3][5] = {{0, 1}, {0, 0, 1}, {0, s, 1 - s}};
         const double mixed = loss_of_row(how.kind, x, 5, t[2]);
@@ -192,9 +198,9 @@ static void a_pair_of_classes_is_a_mixed_target(void **state)
     }
 }
 
-/* PyTorch 2: torch.nn.BCEWithLogitsLoss() and MSELoss() of x = [[0.5, -2, 3]] with the one-hot
- * target of class 1, of [[0.5], [-2]] with targets [[0.25], [1]], and of [[0.5, -2], [3, 1]] with
- * [[1, 0.25], [0, 1]]; in float64. */
+/* PyTorch 2: torch.nn.BCEWithLogitsLoss(), MSELoss() and CrossEntropyLoss(label_smoothing=0.1) of x
+ * = [[0.5, -2, 3]] with the one-hot target of class 1, of [[0.5], [-2]] with targets [[0.25], [1]],
+ * and of [[0.5, -2], [3, 1]] with [[1, 0.25], [0, 1]]; in float64. */
 static void losses_are_pytorchs(void **state)
 {
     static const struct {
@@ -202,28 +208,33 @@ static void losses_are_pytorchs(void **state)
         float x[4], targets[4]; /* of classes: the class */
         double loss, dx[4];
     } cases[] = {
-        {{DP_LOSS_SIGMOID, 1, 3, DP_TARGET_CLASSES},
+        {{DP_LOSS_SIGMOID, 1, 3, DP_TARGET_CLASSES, 0},
          {0.5f, -2, 3},
          {1},
          2.049864115599,
          {0.207486443734, -0.293599025993, 0.317524708941}},
-        {{DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS},
+        {{DP_LOSS_SOFTMAX, 1, 3, DP_TARGET_CLASSES, 0.1f},
+         {0.5f, -2, 3},
+         {1},
+         4.835097246364,
+         {0.042055414630, -0.927145048061, 0.885089633431}},
+        {{DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS, 0},
          {0.5f, -2},
          {0.25f, 1},
          1.488002497612,
          {0.186229665601, -0.440398538989}},
-        {{DP_LOSS_SIGMOID, 2, 2, DP_TARGET_NUMBERS},
+        {{DP_LOSS_SIGMOID, 2, 2, DP_TARGET_NUMBERS, 0},
          {0.5f, -2, 3, 1},
          {1, 0.25f, 0, 1},
          1.115713508579,
          {-0.094385167200, -0.032699269494, 0.238143531706, -0.067235355342}},
-        {{DP_LOSS_SQUARE, 1, 3, DP_TARGET_CLASSES},
+        {{DP_LOSS_SQUARE, 1, 3, DP_TARGET_CLASSES, 0},
          {0.5f, -2, 3},
          {1},
          6.083333333333,
          {0.333333333333, -2, 2}},
-        {{DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS}, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
-        {{DP_LOSS_SQUARE, 2, 2, DP_TARGET_NUMBERS},
+        {{DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS, 0}, {0.5f, -2}, {0.25f, 1}, 4.53125, {0.25, -3}},
+        {{DP_LOSS_SQUARE, 2, 2, DP_TARGET_NUMBERS, 0},
          {0.5f, -2, 3, 1},
          {1, 0.25f, 0, 1},
          3.578125,
@@ -271,18 +282,18 @@ static void the_score_is_answers_or_distance(void **state)
         struct dp_stream *s = both[k];
         for (int32_t class = 0; class < 4; class ++) { /* the first of equals */
             const float distance = (1 + 5 + 5 + 2 - x[class] + fabsf(x[class] - 1)) / 4;
-            assert_true(score_of(s,
-                                 (struct dp_output_loss){DP_LOSS_SIGMOID, 1, 4, DP_TARGET_CLASSES},
-                                 x, &class) == (class == 1 ? 1.0f : 0.0f));
-            assert_true(score_of(s,
-                                 (struct dp_output_loss){DP_LOSS_SQUARE, 1, 4, DP_TARGET_CLASSES},
-                                 x, &class) == distance);
+            assert_true(
+                score_of(s, (struct dp_output_loss){DP_LOSS_SIGMOID, 1, 4, DP_TARGET_CLASSES, 0}, x,
+                         &class) == (class == 1 ? 1.0f : 0.0f));
+            assert_true(
+                score_of(s, (struct dp_output_loss){DP_LOSS_SQUARE, 1, 4, DP_TARGET_CLASSES, 0}, x,
+                         &class) == distance);
         }
         for (size_t outputs = 1; outputs <= 4; outputs *= 2) { /* shares 1 and 3 are right */
             const struct dp_output_loss binary = {DP_LOSS_SIGMOID, 4 / outputs, outputs,
-                                                  DP_TARGET_NUMBERS};
+                                                  DP_TARGET_NUMBERS, 0};
             const struct dp_output_loss square = {DP_LOSS_SQUARE, 4 / outputs, outputs,
-                                                  DP_TARGET_NUMBERS};
+                                                  DP_TARGET_NUMBERS, 0};
             assert_true(score_of(s, binary, x, shares) == 2.0f / (float)outputs);
             assert_true(fabsf(score_of(s, square, x, shares) - 11.0f / (float)outputs) < 1e-5f);
         }
@@ -298,12 +309,12 @@ static void large_outputs_neither_overflow_nor_vanish(void **state)
 
     for (size_t k = 0; k < DP_COUNT(both); k++) {
         OK(both[k]->ops->output_loss(
-            both[k], &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS}, dx, &loss,
-            &score, x, ones, &scale, 0));
+            both[k], &(struct dp_output_loss){DP_LOSS_SIGMOID, 2, 1, DP_TARGET_NUMBERS, 0}, dx,
+            &loss, &score, x, ones, &scale, 0));
         assert_true(loss == 1e6f && dx[0] == 0 && dx[1] == -1 && score == 1);
         OK(both[k]->ops->output_loss(
-            both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS}, dx, &loss,
-            &score, x, near, &scale, 0));
+            both[k], &(struct dp_output_loss){DP_LOSS_SQUARE, 2, 1, DP_TARGET_NUMBERS, 0}, dx,
+            &loss, &score, x, near, &scale, 0));
         assert_true(loss == 0.25f && dx[0] == 1 && dx[1] == 0 && score == 0.5f);
     }
 }
@@ -317,7 +328,7 @@ static void a_nan_reaches_the_loss(void **state)
 
     for (size_t k = 0; k < 2 * DP_COUNT(both) * DP_COUNT(kinds); k++) {
         const struct dp_output_loss how = {kinds[k % 2], 1, 20,
-                                           k % 4 < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS};
+                                           k % 4 < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS, 0};
         struct dp_stream *s = both[k / 4];
         for (size_t bad = 0; bad < 20; bad++) {
             float x[20] = {0}, scale = 1, loss, score;
@@ -342,7 +353,7 @@ static void gradient_is_the_slope_of_the_loss(void **state)
         const size_t outputs = k < 4 ? 5 : 1;
         struct batch b =
             batch_create((struct dp_output_loss){kinds[k % 2], 15 / outputs, outputs,
-                                                 k < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS},
+                                                 k < 2 ? DP_TARGET_CLASSES : DP_TARGET_NUMBERS, 0},
                          2);
         struct result at = {.dx = zeros(15)}, ends[2] = {{0}, {0}};
         run(streams->ref, &b, &at, 0);
@@ -395,8 +406,8 @@ static void many_rows_are_counted_as_by_the_reference(void **state)
     const struct streams *streams = *state;
 
     for (size_t rows = 0; rows <= 6000; rows = 2 * rows + 1) {
-        struct batch b =
-            batch_create((struct dp_output_loss){DP_LOSS_SQUARE, rows, 37, DP_TARGET_CLASSES}, 3);
+        struct batch b = batch_create(
+            (struct dp_output_loss){DP_LOSS_SQUARE, rows, 37, DP_TARGET_CLASSES, 0}, 3);
         float expected = 3.0f, own = 3.0f;
         OK(streams->ref->ops->count_top(streams->ref, &expected, b.x, b.targets, rows, 37, 5, 1));
         OK(streams->tested[0]->ops->count_top(streams->tested[0], &own, b.x, b.targets, rows, 37, 5,

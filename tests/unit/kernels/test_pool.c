@@ -143,7 +143,7 @@ static void on_each_device(void (*check)(struct dp_stream *s))
 
 static void check_known(struct dp_stream *s)
 {
-    const struct dp_window w = {3, 3, 1, 2, 2, 1, 2, 2, 2, 1};
+    const struct dp_window w = {3, 3, 1, 2, 2, 1, 2, 2, 2, 1, 0};
     const float x[] = {-1, 2, 3, 4, 5, -6, 7, 8, 9}, dy[] = {4, 8, 12, 16};
     float y[4], dx[9];
     uint8_t which[4];
@@ -168,7 +168,7 @@ static void results_known_by_hand(void **state)
 /* Windows overlap; all values are equal, among them minus infinity, so each picks its first. */
 static void check_ties(struct dp_stream *s)
 {
-    const struct dp_window w = {2, 3, 1, 1, 2, 1, 2, 2, 1, 0};
+    const struct dp_window w = {2, 3, 1, 1, 2, 1, 2, 2, 1, 0, 0};
     const float dy[] = {3, 5}, wanted[] = {3, 5, 0, 0, 0, 0};
     const float equal[] = {0, -2, -INFINITY};
     float x[6], y[2], dx[6];
@@ -193,7 +193,7 @@ static void the_first_of_equal_values_is_the_maximum(void **state)
 
 static void check_nan(struct dp_stream *s)
 {
-    const struct dp_window w = {2, 2, 32, 1, 1, 32, 2, 2, 2, 0};
+    const struct dp_window w = {2, 2, 32, 1, 1, 32, 2, 2, 2, 0, 0};
 
     for (size_t at = 0; at < (size_t)4 * 32; at++) {
         float x[4 * 32] = {1, 2, 3}, y[32];
@@ -213,21 +213,21 @@ static void a_nan_is_never_lost(void **state)
 
 static void check_refusals(struct dp_stream *s)
 {
-    struct dp_window w = {16, 16, 2, 2, 1, 2, 15, 16, 1, 0}; /* 240 elements */
+    struct dp_window w = {16, 16, 2, 2, 1, 2, 15, 16, 1, 0, 0}; /* 240 elements */
     float x = 1, y = 1;
 
     dp_log_set_level(DP_LOG_NONE);
     OK(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true));
     w.out_h = 3; /* not what the formula gives */
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true), DP_ERR_ARG);
-    w = (struct dp_window){16, 16, 2, 1, 1, 2, 16, 16, 1, 0}; /* 256 elements */
+    w = (struct dp_window){16, 16, 2, 1, 1, 2, 16, 16, 1, 0, 0}; /* 256 elements */
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true), DP_ERR_ARG);
     OK(s->ops->pool_prepare(s, &w, 1, DP_POOL_AVERAGE, true));
-    w = (struct dp_window){4, 4, 2, 2, 2, 1, 2, 2, 2, 0}; /* loses a channel */
+    w = (struct dp_window){4, 4, 2, 2, 2, 1, 2, 2, 2, 0, 0}; /* loses a channel */
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_MAX, true), DP_ERR_ARG);
-    w = (struct dp_window){4, 4, 2, 4, 4, 2, 2, 2, 2, 2}; /* windows of padding alone */
+    w = (struct dp_window){4, 4, 2, 4, 4, 2, 2, 2, 2, 2, 0}; /* windows of padding alone */
     assert_int_equal(s->ops->pool_prepare(s, &w, 1, DP_POOL_AVERAGE, true), DP_ERR_ARG);
-    w = (struct dp_window){1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
+    w = (struct dp_window){1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
     assert_int_equal(s->ops->pool_backward(s, &x, &y, NULL, &w, 1, DP_POOL_MAX), DP_ERR_ARG);
     dp_log_set_level(DP_LOG_INFO);
 }

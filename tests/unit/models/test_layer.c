@@ -13,6 +13,8 @@ static const struct layer_case cases[] = {
     {"conv2d:filters=2,kernel=2,stride=2,bias=false", {3, {5, 4, 3}}, PLAIN},
     {"conv2d:filters=4,kernel=1,stride=2", {3, {3, 3, 1}}, PLAIN},
     {"conv2d:filters=2,kernel=5,padding=4,stride=3", {3, {4, 4, 1}}, PLAIN},
+    {"conv2d:filters=4,kernel=3,padding=1,groups=4", {3, {4, 5, 4}}, PLAIN},
+    {"conv2d:filters=6,kernel=2,stride=2,groups=2,bias=false", {3, {4, 4, 4}}, PLAIN},
     {"batchnorm", {1, {6}}, PLAIN},
     {"batchnorm:eps=0.1,momentum=0.5", {3, {3, 2, 3}}, PLAIN},
     {"batchnorm:sync=true", {3, {2, 2, 5}}, PLAIN},
@@ -38,6 +40,7 @@ static const struct layer_case cases[] = {
     {"flatten", {3, {3, 2, 4}}, PLAIN},
     {"residual", {3, {3, 2, 4}}, PLAIN},
     {"residual", {1, {5}}, PLAIN},
+    {"concat", {3, {3, 2, 4}}, PLAIN},
 };
 
 /* ---- finite differences ---- */

@@ -63,6 +63,15 @@ static const struct mistake mistakes[] = {
      " dense: {units: 2}]",
      "89: model.layers[1].conv2d",
      "needs an image [height, width, channels], but its input is [3]"},
+    {"[4, 5, 3]", "[conv2d: {filters: 4, kernel: 1, groups: 2}]", "36: model.layers[0].conv2d",
+     "3 channels of the input and 4 filters do not both divide into 2 groups"},
+    {"[4, 5, 3]", "[concat: {branches: [[], [conv2d: {filters: 2, kernel: 2}]]}]",
+     "36: model.layers[0].concat",
+     "branch 0 gives [4, 5, 3], branch 1 [3, 4, 2]: only their last numbers may differ"},
+    {"[4, 5, 3]", "[concat: {branches: [[flatten: {}], [flatten: {}, dense: {units: 2}]]}]",
+     "36: model.layers[0].concat",
+     "branch 0 gives the features of a flattened image, which PyTorch has in another order; put "
+     "the flatten after the concat"},
 };
 
 static void a_layer_that_does_not_fit_is_one_line_with_place_and_shapes(void **state)
@@ -102,15 +111,15 @@ static void one_output_is_for_losses_that_compare_it_with_a_number(void **state)
     OK(dp_model_create(config->model.layers, config->model.layer_count, &config->model.input,
                        &model));
     stderr_begin();
-    assert_int_equal(dp_model_set_loss(model, DP_LOSS_SOFTMAX), DP_ERR_CONFIG);
+    assert_int_equal(dp_model_set_loss(model, DP_LOSS_SOFTMAX, 0), DP_ERR_CONFIG);
     stderr_end();
     assert_string_equal(stderr_text,
                         "lockstep: error: " MODEL_AT "30: model.layers[0].dense: the last layer "
                         "gives [1]; train.loss softmax_cross_entropy needs [classes], 2 or more: "
                         "give it more units, or set train.loss to binary_cross_entropy or mse\n");
-    OK(dp_model_set_loss(model, DP_LOSS_SIGMOID));
+    OK(dp_model_set_loss(model, DP_LOSS_SIGMOID, 0));
     assert_int_equal(model->loss, DP_LOSS_SIGMOID);
-    OK(dp_model_set_loss(model, DP_LOSS_SQUARE));
+    OK(dp_model_set_loss(model, DP_LOSS_SQUARE, 0));
     assert_int_equal(model->loss, DP_LOSS_SQUARE);
     dp_model_destroy(model);
     dp_config_destroy(config);

@@ -59,6 +59,21 @@ static const struct shape_case cases[] = {
      "[conv2d: {filters: 2, kernel: 2}, avgpool: {size: 2, stride: 1, padding: 1}, relu: {},"
      " avgpool: {size: 2}, flatten: {}, batchnorm: {}, dense: {units: 3}]",
      false},
+    /* branches: beside each other, nested, the input itself, features */
+    {"[4, 4, 2]",
+     "[conv2d: {filters: 3, kernel: 3, padding: 1}, concat: {branches: [[], [relu: {}, conv2d:"
+     " {filters: 2, kernel: 1}], [conv2d: {filters: 4, kernel: 3, padding: 1}, relu: {}]]}, relu:"
+     " {}, global_avgpool: {}, dense: {units: 3}]",
+     true},
+    {"[4, 4, 2]",
+     "[concat: {branches: [[conv2d: {filters: 2, kernel: 1}, batchnorm: {}], [residual: {body:"
+     " [conv2d: {filters: 2, kernel: 1}], shortcut: []}, concat: {branches: [[gelu: {}], []]}]]},"
+     " maxpool: {size: 2}, flatten: {}, dense: {units: 3}]",
+     false},
+    {"[5]",
+     "[concat: {branches: [[dense: {units: 4}], [], [dense: {units: 2}, dropout: {}]]}, relu: {},"
+     " dense: {units: 3}]",
+     true},
     /* residuals: identity, with a shortcut, at the input, nested, one after the other */
     {"[4]", "[residual: {body: [dense: {units: 4}], shortcut: []}, dense: {units: 3}]", true},
     {"[4]",

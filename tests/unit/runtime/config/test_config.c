@@ -223,8 +223,8 @@ static void sets_reach_into_layers_as_written(void **state)
         dp_config_resolve_text(content, strlen(content), "m.cfg", no_environment, sets, 6, &text),
         DP_OK);
     has_line(text, "          - dropout: {rate: 0.25}");
-    has_line(text,
-             "          - conv2d: {filters: 1, kernel: 3, stride: 1, padding: 0, bias: true}");
+    has_line(text, "          - conv2d: {filters: 1, kernel: 3, stride: 1, padding: 0, groups: 1, "
+                   "bias: true}");
     has_line(text, "    - dense: {units: 9, bias: false}");
     c = parse(text);
     assert_int_equal(c->model.layer_count, 3 * 2 + 3);

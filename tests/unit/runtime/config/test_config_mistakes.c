@@ -95,6 +95,20 @@ static void words_of_other_tools_are_understood(void **state)
         {IMAGE "    - softmax: {}\n",
          "4:7: model.layers[0]: unknown layer 'softmax': train.loss softmax_cross_entropy has it "
          "built in, so outputs need none: leave it out"},
+        {IMAGE "    - DepthwiseConv2d: {filters: 2, kernel: 3}\n",
+         "4:7: model.layers[0]: unknown layer 'DepthwiseConv2d' (did you mean 'conv2d'?)"},
+        {IMAGE
+         "    - flatten: {}\n    - dense: {units: 2}\ntrain: {loss: mse, label_smoothing: 0.1}\n",
+         "6:37: train.label_smoothing: needs train.loss softmax_cross_entropy"},
+        {IMAGE "    - concat: {branches: [[relu: {}]]}\n",
+         "4:26: model.layers[0].concat.branches: expected 2 to 64 branches, found 1"},
+        {IMAGE "    - concat: {branches: [relu: {}, []]}\n",
+         "4:27: model.layers[0].concat.branches[0]: expected a list of layers, found a section"},
+        {IMAGE "    - concat: {branches: [[], [rleu: {}]]}\n",
+         "4:32: model.layers[0].concat.branches[1][0]: unknown layer 'rleu' (did you mean "
+         "'relu'?)"},
+        {IMAGE "    - concat: {branch: []}\n",
+         "4:16: model.layers[0].concat: unknown key 'branch' (did you mean 'branches'?)"},
         {IMAGE "    - conv2d: {filters: 2, kernel: 3, padding: same}\n",
          "4:48: model.layers[0].conv2d.padding: expected a number, found 'same': (kernel - 1) / 2 "
          "keeps the size, with an odd kernel and stride 1"},

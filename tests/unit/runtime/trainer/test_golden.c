@@ -29,25 +29,17 @@
 enum { RANKS_MAX = 3, RESULTS_MAX = 2 };
 
 static const char *const small[] = {
-    "mlp-small-lars",
-    "mlp-small-lamb",
-    "mlp-small-no-decay",
-    "resnet20-small-lars",
-    "smooth-small-sgd",
-    "resnet20-small-no-decay",
-    "mlp-small-sgd",
-    "mlp-small-clipped",
-    "mlp-small-adamw",
-    "mlp-binary-one",
-    "mlp-binary-labels",
-    "mlp-binary-classes",
-    "mlp-mse-one",
-    "mlp-mse-numbers",
-    "lenet-small-sgd",
-    "lenet-small-nesterov",
-    "lenet-small-adamw",
-    "resnet20-small-sgd",
-    "resnet20-small-clipped",
+    "mlp-small-lars",          "mlp-small-lamb",
+    "mlp-small-no-decay",      "mlp-small-smoothed",
+    "resnet20-small-lars",     "smooth-small-sgd",
+    "grouped-small-sgd",       "branched-small-sgd",
+    "resnet20-small-no-decay", "mlp-small-sgd",
+    "mlp-small-clipped",       "mlp-small-adamw",
+    "mlp-binary-one",          "mlp-binary-labels",
+    "mlp-binary-classes",      "mlp-mse-one",
+    "mlp-mse-numbers",         "lenet-small-sgd",
+    "lenet-small-nesterov",    "lenet-small-adamw",
+    "resnet20-small-sgd",      "resnet20-small-clipped",
     "resnet20-small-adamw",
 };
 
@@ -218,7 +210,9 @@ static int check(struct run *run, const char *name, const char *note, int ranks)
     assert_int_equal(dp_model_create(config->model.layers, config->model.layer_count,
                                      &config->model.input, &model),
                      DP_OK);
-    assert_int_equal(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss), DP_OK);
+    assert_int_equal(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
+                                       config->train.label_smoothing),
+                     DP_OK);
     model->targets = run->golden->targets;
     run->config = config;
     run->model = model;
@@ -282,14 +276,13 @@ static void check_small(const char *device, const char *precision)
                               .device = device,
                               .precision = precision,
                               .steps = 1,
-                              .data = {golden.images,
-                                       golden.images,
-                                       golden.labels,
-                                       golden.labels,
-                                       golden.rows,
-                                       golden.rows,
-                                       784,
-                                       {0}}};
+                              .data = {.train_images = golden.images,
+                                       .test_images = golden.images,
+                                       .train_labels = golden.labels,
+                                       .test_labels = golden.labels,
+                                       .train_count = golden.rows,
+                                       .test_count = golden.rows,
+                                       .sample_bytes = 784}};
             wrong += check_ranks(&run, small[i], ranks);
         }
         golden_close(&golden);
@@ -336,14 +329,13 @@ static void check_full(const char *name, uint64_t steps, const char *precision)
                           .device = precision == NULL ? tested_device() : "cpu",
                           .precision = precision,
                           .steps = steps,
-                          .data = {o.images[0],
-                                   o.images[1],
-                                   o.labels[0],
-                                   o.labels[1],
-                                   o.info.count[DP_SET_TRAIN],
-                                   o.info.count[DP_SET_TEST],
-                                   784,
-                                   {0}}};
+                          .data = {.train_images = o.images[0],
+                                   .test_images = o.images[1],
+                                   .train_labels = o.labels[0],
+                                   .test_labels = o.labels[1],
+                                   .train_count = o.info.count[DP_SET_TRAIN],
+                                   .test_count = o.info.count[DP_SET_TEST],
+                                   .sample_bytes = 784}};
         wrong += check_ranks(&run, name, ranks);
     }
     golden_close(&golden);

@@ -15,14 +15,12 @@
 #include "base/files/disk.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/system/thread.h"
 #include "collectives/core/consistency.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
-#include "runtime/config/config_print.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run/check.h"
@@ -125,19 +123,6 @@ static dp_status resolve(const struct dp_run_options *options, char **text)
                                         environ, sets, options->set_count, text);
 }
 
-/* Without the places where keys were set: for the report. */
-static dp_status keep_text(struct dp_run_job *job)
-{
-    const size_t length = dp_config_text_length(job->config_text);
-
-    job->config_alone = dp_zalloc(1, length + 1);
-    if (job->config_alone == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "configuration of %zu bytes", length);
-    }
-    memcpy(job->config_alone, job->config_text, length);
-    return DP_OK;
-}
-
 dp_status dp_run_configure(struct dp_run_job *job)
 {
     struct dp_log_capture capture;
@@ -152,7 +137,7 @@ dp_status dp_run_configure(struct dp_run_job *job)
     DP_TRY(share_faults(job));
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     status = dp_config_parse(job->config_text, job->options->config, &job->config);
-    status = status == DP_OK ? keep_text(job) : status;
+    status = status == DP_OK ? dp_run_keep_config(job) : status;
     if (status == DP_OK) {
         status = dp_faults_create(job->fault_text, &job->faults);
         dp_fault_injection_start(job->faults, job->world->all->rank);

@@ -108,6 +108,18 @@ dp_status dp_run_write_config(const struct dp_run_job *job)
     return status;
 }
 
+dp_status dp_run_keep_config(struct dp_run_job *job)
+{
+    const size_t length = dp_config_text_length(job->config_text);
+
+    job->config_alone = dp_zalloc(1, length + 1);
+    if (job->config_alone == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "configuration of %zu bytes", length);
+    }
+    memcpy(job->config_alone, job->config_text, length);
+    return DP_OK;
+}
+
 /* ---- --plan ---- */
 
 /* A key that the plan pins must be auto, or have the same value. */

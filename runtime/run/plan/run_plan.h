@@ -23,6 +23,10 @@ DP_CHECKED dp_status dp_run_note_plan(struct dp_run_job *job);
 DP_CHECKED dp_status dp_run_check_plan(const struct dp_run_job *job, const struct dp_plan *plan,
                                        const char *from);
 
+/* Keeps the configuration without the places where keys were set, for the report. Errors:
+ * DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_keep_config(struct dp_run_job *job);
+
 /* Rank 0: config.yaml, with the plan as far as it is decided. Errors: DP_ERR_WRITE,
  * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_write_config(const struct dp_run_job *job);

@@ -84,7 +84,7 @@ static void show_stages(struct dp_progress *progress, const struct dp_stage_time
         most = sum->ns[i] > sum->ns[most] ? i : most;
     }
     if (sum->rows == 0 || all_ns <= 0.0) {
-        return; /* --cached-input */
+        return; /* other ranks read */
     }
     dp_progress_line(progress, "%-8s %11s %13s %13s %10s", "stage", "of the time", "us a sample",
                      "samples/s", "GB/s");
@@ -107,6 +107,13 @@ static void show(const struct dp_run_job *job, struct dp_progress *progress,
     char rate[DP_GROUPED_BYTES], dollar[DP_GROUPED_BYTES];
     double price;
 
+    if (dp_run_cached_input(job)) { /* a rate would be that of nothing */
+        dp_progress_line(progress,
+                         "input alone: %llu batch%s, each the first one, which is kept: no rate "
+                         "(data.cache: batch, or --cached-input)",
+                         (unsigned long long)job->total_steps, job->total_steps == 1 ? "" : "es");
+        return;
+    }
     for (int i = 1; i < count; i++) {
         all.seconds = parts[i].seconds > all.seconds ? parts[i].seconds : all.seconds;
         all.workers += parts[i].workers;

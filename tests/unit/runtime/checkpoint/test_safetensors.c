@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/files/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -44,6 +45,29 @@ static const struct dp_stored sample[] = {
 enum { SAMPLE_COUNT = sizeof(sample) / sizeof(sample[0]) };
 
 static const struct dp_stored_note notes[] = {{"format", "pt"}};
+
+/* Readers that map a file want its numbers at such addresses. */
+static void data_begin_at_a_multiple_of_eight(void **state)
+{
+    static const char *const values[8] = {"",     "1",     "22",     "333",
+                                          "4444", "55555", "666666", "7777777"};
+    (void)state;
+
+    for (int i = 0; i < 8; i++) {
+        const struct dp_stored_note note = {"n", values[i]};
+        uint64_t length;
+        char *bytes = NULL;
+        size_t size = 0;
+
+        assert_int_equal(dp_safetensors_write(scratch_path("f"), sample, 1, &note, 1, NULL, NULL),
+                         DP_OK);
+        assert_int_equal(dp_file_read(scratch_path("f"), 1 << 20, &bytes, &size), DP_OK);
+        memcpy(&length, bytes, sizeof(length));
+        assert_int_equal(length % 8, 0);
+        assert_int_equal(size, sizeof(length) + length + 3);
+        dp_free(bytes);
+    }
+}
 
 static void written_tensors_are_read_back(void **state)
 {
@@ -342,6 +366,7 @@ static void survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_FOLDER(data_begin_at_a_multiple_of_eight),
         WITH_FOLDER(written_tensors_are_read_back),
         WITH_FOLDER(every_tensor_is_aligned_to_its_elements),
         WITH_FOLDER(a_file_may_hold_no_tensor),

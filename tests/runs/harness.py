@@ -3,6 +3,7 @@ table of cases. Each tests/runs/<subject>.py ends with harness.main(globals()), 
 function named case_<sentence> of that file: python3 tests/runs/refusals.py BUILD [NAME...].
 """
 import contextlib
+import fcntl
 import gzip
 import json
 import os
@@ -416,30 +417,35 @@ def fashion():
         raise Skipped("Debian's package dataset-fashion-mnist is not installed")
 
 
-def python_with(name, *packages):
+def python_with(name, *packages, often=False):
     """A Python that has these packages of PyPI, in a folder next to the build, made once; ends the
-    case where they cannot be installed."""
+    case where they cannot be installed. `often`: many processes import them, so they are compiled
+    once, which takes longer than importing them once."""
     folder = build / f"python-{name}"
-    python = folder / "bin/python"
-    if (folder / "installed").exists():
-        return python
-    # A pip that can install elsewhere spares making another; what is imported compiles itself.
-    outer = [sys.executable, "-m", "pip", "--python", folder]
-    shared = subprocess.run([*outer[:3], "--python", sys.executable, "--version"],
-                            capture_output=True, check=False).returncode == 0
-    pip = outer if shared else [python, "-m", "pip"]
+    with open(build / f"python-{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test may want the same
+        if not (folder / "installed").exists():
+            install_python(folder, packages, often)
+            (folder / "installed").touch()
+    return folder / "bin/python"
+
+
+def install_python(folder, packages, often):
+    # A pip that can install elsewhere spares making another.
+    outer = [sys.executable, "-m", "pip", "--python"]
+    shared = subprocess.run([*outer, sys.executable, "--version"], capture_output=True,
+                            check=False).returncode == 0
+    pip = [*outer, folder] if shared else [folder / "bin/python", "-m", "pip"]
     for command in ([sys.executable, "-m", "venv", *["--without-pip"] * shared, folder],
-                    [*pip, "install", "-q", "--no-compile", *packages]):
+                    [*pip, "install", "-q", *["--no-compile"] * (not often), *packages]):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE,
                                   check=False)
         except (OSError, subprocess.TimeoutExpired) as why:
-            raise Skipped(f"{name} cannot be installed: {why}") from why
+            raise Skipped(f"{packages[0]} cannot be installed: {why}") from why
         if done.returncode != 0:
             last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise Skipped(f"{name} cannot be installed: {' '.join(last)}")
-    (folder / "installed").touch()
-    return python
+            raise Skipped(f"{packages[0]} cannot be installed: {' '.join(last)}")
 
 
 # ---- running the cases of a file ----

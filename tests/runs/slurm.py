@@ -261,7 +261,7 @@ def case_a_cancelled_job_is_a_failed_run():
 def tune(*words):
     """ddp_tune --slurm, with the values that its seed draws first: shm and nccl, which is not
     here. All trials at once, or Optuna would wait for what came of them."""
-    python = harness.python_with("optuna", "optuna==5.0.0")
+    python = harness.python_with("optuna", "optuna==5.0.0", often=True)
     space = harness.scratch / "space.yaml"
     space.write_text("comm.strategy: {choice: [shm, nccl]}\n")
     return slurm().call(str(python), str(harness.build / "ddp_tune"), tiny(), space, "--slurm",
@@ -286,7 +286,7 @@ def case_trials_of_tuning_are_jobs_and_failed_ones_are_marked_failed():
 
 def case_jobs_that_a_killed_tuning_left_are_cancelled_by_the_next_start():
     out = harness.scratch / "out"
-    python = harness.python_with("optuna", "optuna==5.0.0")
+    python = harness.python_with("optuna", "optuna==5.0.0", often=True)
     space = harness.scratch / "space.yaml"
     space.write_text("optimizer.lr: {choice: [0.1]}\n")
     words = [str(python), str(harness.build / "ddp_tune"), tiny(), space, "--slurm", "--trials",

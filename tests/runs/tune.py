@@ -59,7 +59,7 @@ def states(out):
 
 
 def optuna():
-    return harness.python_with("optuna", "optuna==5.0.0")
+    return harness.python_with("optuna", "optuna==5.0.0", often=True)
 
 
 def case_the_best_of_a_known_space_is_found_and_is_a_model():

@@ -221,8 +221,9 @@ def heading(machine):
 
 
 def write_results(path, document):
+    """With paths from this clone's top: where that lies says nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    path.write_text(json.dumps(document, indent=1).replace(f"{ROOT}/", "") + "\n")
 
 
 def number(value):

@@ -5,6 +5,10 @@
  * Each rank sends 2 (p-1)/p of the buffer to its right neighbour in 2 (p-1) steps: the least
  * possible volume, at a latency that grows with p. Best for large buckets.
  *
+ * Ranks of a node follow each other in the ring, however they are numbered (mpirun --map-by node
+ * deals them out in turns): each node's link then carries what one rank sends. Below "rank" is a
+ * place in the ring.
+ *
  *      step 0..p-2     send chunk rank-step-1, receive chunk rank-step-2 and add it to one's own;
  *                      after the last step this rank has the whole sum of its own chunk
  *      step p-1..2p-3  the same chunks go round once more; what is received is final
@@ -23,6 +27,8 @@ enum { RING_DEPTH = 8 /* segments in flight */ };
 struct ring {
     int segment_kb;
     struct dp_group *group; /* borrowed */
+    int *order;             /* owned; [size] ranks, round the ring */
+    int place;              /* of this rank in it */
     float *incoming;        /* owned; [RING_DEPTH] segments */
     size_t incoming_bytes;  /* of one of these segments */
 };
@@ -30,6 +36,26 @@ struct ring {
 static int wrap(int rank, int size)
 {
     return (rank % size + size) % size;
+}
+
+/* Node after node, each in the order of its ranks. */
+static dp_status make_order(struct ring *ring, const struct dp_group *group)
+{
+    int next = 0;
+
+    ring->order = dp_zalloc((size_t)group->size, sizeof(*ring->order));
+    if (ring->order == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "ring of %d ranks", group->size);
+    }
+    for (int node = 0; node < group->nodes; node++) {
+        for (int r = 0; r < group->size; r++) {
+            if (group->node_of[r] == node) {
+                ring->place = r == group->rank ? next : ring->place;
+                ring->order[next++] = r;
+            }
+        }
+    }
+    return DP_OK;
 }
 
 static bool ring_supports(const struct dp_group *group, const char **why_not)
@@ -47,11 +73,14 @@ static dp_status ring_open(void *state, struct dp_group *group, size_t max_count
         dp_group_segment(group, ring->segment_kb, DP_SEGMENT_NODE_KB, DP_SEGMENT_WIRE_KB);
 
     ring->group = group;
+    DP_TRY(make_order(ring, group));
     ring->incoming_bytes = segment < chunk ? segment : chunk;
     ring->incoming = dp_mem_arena(DP_MEM_COMM, RING_DEPTH * ring->incoming_bytes);
-    return ring->incoming != NULL
-               ? DP_OK
-               : DP_FAIL(DP_ERR_NOMEM, "ring: segments of %zu kB", ring->incoming_bytes >> 10);
+    if (ring->incoming == NULL) {
+        dp_free(ring->order);
+        return DP_FAIL(DP_ERR_NOMEM, "ring: segments of %zu kB", ring->incoming_bytes >> 10);
+    }
+    return DP_OK;
 }
 
 /* One pass round the ring: steps [first, last). */
@@ -62,11 +91,17 @@ struct ring_walk {
     struct dp_transfer transfers[RING_DEPTH];
 };
 
-static struct dp_slice walk_slice(const struct ring_walk *w, int chunk, size_t segment)
+/* The rank at a place of the ring. */
+static int rank_at(const struct ring *ring, int place)
 {
-    const int size = w->ring->group->size;
+    return ring->order[wrap(place, ring->group->size)];
+}
 
-    return dp_slice_segment(dp_slice_chunk(w->data, size, wrap(chunk, size)), w->segment, segment);
+/* Of the chunk whose owner is at this place. */
+static struct dp_slice walk_slice(const struct ring_walk *w, int place, size_t segment)
+{
+    return dp_slice_segment(dp_slice_chunk(w->data, w->ring->group->size, rank_at(w->ring, place)),
+                            w->segment, segment);
 }
 
 /* Where a segment to be added is received. */
@@ -81,22 +116,22 @@ static struct dp_slice walk_incoming(const struct ring_walk *w, size_t i, size_t
 static dp_status walk_start(struct ring_walk *w, int step, size_t segment, size_t i)
 {
     struct dp_group *group = w->ring->group;
-    const int size = group->size, rank = group->rank;
-    const struct dp_slice out = walk_slice(w, rank - step - 1, segment);
-    struct dp_slice in = walk_slice(w, rank - step - 2, segment);
+    const int place = w->ring->place;
+    const struct dp_slice out = walk_slice(w, place - step - 1, segment);
+    struct dp_slice in = walk_slice(w, place - step - 2, segment);
 
-    if (step < size - 1) {
+    if (step < group->size - 1) {
         in = walk_incoming(w, i, in.count);
     }
-    return dp_group_start(group, out.count > 0 ? wrap(rank + 1, size) : -1, out,
-                          in.count > 0 ? wrap(rank - 1, size) : -1, in,
+    return dp_group_start(group, out.count > 0 ? rank_at(w->ring, place + 1) : -1, out,
+                          in.count > 0 ? rank_at(w->ring, place - 1) : -1, in,
                           &w->transfers[i % RING_DEPTH]);
 }
 
 static dp_status walk_finish(struct ring_walk *w, int step, size_t segment, size_t i)
 {
     struct dp_group *group = w->ring->group;
-    const struct dp_slice sum = walk_slice(w, group->rank - step - 2, segment);
+    const struct dp_slice sum = walk_slice(w, w->ring->place - step - 2, segment);
 
     DP_TRY(dp_group_finish(group, &w->transfers[i % RING_DEPTH]));
     return step < group->size - 1 ? dp_group_add(group, sum, walk_incoming(w, i, sum.count))
@@ -156,6 +191,7 @@ static void ring_close(void *state)
 {
     struct ring *ring = state;
 
+    dp_free(ring->order);
     dp_free(ring->incoming);
 }
 

@@ -15,10 +15,28 @@ static int core_of(int ranks)
     return core;
 }
 
+/* The rank after this one: the next of its node or, for the last there, the first of the next node,
+ * so that a ring leaves each node once. */
+static int next_by_nodes(const struct dp_group *group, int rank)
+{
+    const int node = group->node_of[rank];
+
+    for (int other = rank + 1; other < group->size; other++) {
+        if (group->node_of[other] == node) {
+            return other;
+        }
+    }
+    for (int other = 0;; other++) {
+        if (group->node_of[other] == (node + 1) % group->nodes) {
+            return other;
+        }
+    }
+}
+
 /* Reduce-scatter and allgather, p - 1 chunks of p each, all to the next rank. */
 static double sent_ring(const struct dp_group *group, int from, int to)
 {
-    return to == (from + 1) % group->size ? 2.0 * (group->size - 1) / group->size : 0.0;
+    return to == next_by_nodes(group, from) ? 2.0 * (group->size - 1) / group->size : 0.0;
 }
 
 /* A chunk to its owner, and as owner to everybody. */

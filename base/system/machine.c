@@ -1,5 +1,6 @@
 #include "base/system/machine.h"
 
+#include <ctype.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -151,6 +152,19 @@ static int at_least_1(int count)
     return count > 1 ? count : 1;
 }
 
+static void describe_numa(struct dp_machine *machine, hwloc_topology_t tree,
+                          hwloc_const_bitmap_t set)
+{
+    const hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+
+    machine->numa[0] = '\0';
+    if (nodes != NULL) {
+        hwloc_cpuset_to_nodeset(tree, set, nodes);
+        (void)hwloc_bitmap_list_snprintf(machine->numa, sizeof(machine->numa), nodes);
+    }
+    hwloc_bitmap_free(nodes);
+}
+
 /* Sets the members that depend on the cpuset. */
 static void describe(struct dp_machine *machine)
 {
@@ -158,6 +172,7 @@ static void describe(struct dp_machine *machine)
     const hwloc_const_bitmap_t set = machine->topology->allowed;
 
     (void)hwloc_bitmap_list_snprintf(machine->cpus, sizeof(machine->cpus), set);
+    describe_numa(machine, tree, set);
     machine->cores = at_least_1(count_touching(tree, set, core_type(tree)));
     machine->threads = at_least_1(hwloc_bitmap_weight(set));
     machine->numa_nodes = at_least_1(count_touching(tree, set, HWLOC_OBJ_NUMANODE));
@@ -289,6 +304,39 @@ void dp_machine_cpuset_bytes(const struct dp_machine *machine, unsigned char byt
          cpu = hwloc_bitmap_next(set, cpu)) {
         bytes[cpu / 8] = (unsigned char)(bytes[cpu / 8] | 1u << cpu % 8);
     }
+}
+
+bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
+                    char *near, size_t size)
+{
+    const hwloc_bitmap_t theirs = hwloc_bitmap_alloc();
+    char path[256], name[32];
+    FILE *file;
+    bool far = false;
+
+    near[0] = '\0';
+    for (size_t i = 0; i < sizeof(name); i++) {
+        name[i] = (char)tolower((unsigned char)bus[i]); /* as folders are named */
+        if (bus[i] == '\0') {
+            break;
+        }
+    }
+    name[sizeof(name) - 1] = '\0';
+    (void)snprintf(path, sizeof(path), "%s/%s/local_cpulist", folder, name);
+    file = fopen(path, "re");
+    if (theirs != NULL && file != NULL && fgets(near, (int)size, file) != NULL) {
+        near[strcspn(near, "\n")] = '\0';
+        far = hwloc_bitmap_list_sscanf(theirs, near) == 0 && !hwloc_bitmap_iszero(theirs) &&
+              !hwloc_bitmap_intersects(theirs, machine->topology->allowed);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    hwloc_bitmap_free(theirs);
+    if (!far) {
+        near[0] = '\0';
+    }
+    return far;
 }
 
 int dp_machine_sharing(const unsigned char *cpusets, int ranks, int self, int *part)

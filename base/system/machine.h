@@ -22,6 +22,7 @@ struct dp_machine {
     char model[96];  /* "AMD EPYC 7R13"; "unknown" where the system does not say */
     char isa[16];    /* avx512-bf16 | avx512 | avx2 | avx | sse2 | sve | neon | generic */
     char cpus[128];  /* "0-3,8": the CPUs of the cpuset, as numbered by the system */
+    char numa[64];   /* "0" or "0-1": the NUMA nodes that hold them; "": unknown */
     int cores;       /* physical cores with a CPU in the cpuset, at least 1 */
     int threads;     /* hardware threads (CPUs) in the cpuset, at least 1 */
     int numa_nodes;  /* that hold a CPU of the cpuset, at least 1 */
@@ -66,6 +67,19 @@ int dp_machine_threads(const struct dp_machine *machine, int sharers);
 /* The cpuset, in a form to send to other ranks of the host. */
 void dp_machine_cpuset_bytes(const struct dp_machine *machine,
                              unsigned char bytes[DP_CPUSET_BYTES]);
+
+/*
+ * Whether a device on the PCI bus hangs at another part of the machine than this process's cores:
+ * then what is copied to and from it crosses between sockets.
+ *
+ *   folder  "/sys/bus/pci/devices", except in tests
+ *   bus     its number, "0000:1b:00.0", in any case of letters
+ *   near    out  [size]  the CPUs that it is near to, "0-15"; "" where the answer is no
+ *
+ * No where the system does not say. Local.
+ */
+bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
+                    char *near, size_t size);
 
 /*
  * How many of a host's ranks can run on CPUs of rank `self`, itself included.

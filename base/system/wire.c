@@ -199,3 +199,32 @@ uint64_t dp_wire_hash(const char *folder, char *const *environment)
 
     return XXH3_64bits(parts, sizeof(parts));
 }
+
+/* ---- direct access to memory ---- */
+
+void dp_wire_rdma(const char *folder, char *text, size_t size)
+{
+    DIR *entries = opendir(folder);
+    char first[WORD_BYTES] = "", word[WORD_BYTES];
+    const struct dirent *entry;
+
+    text[0] = '\0';
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        const char *name = entry->d_name;
+        read_word(folder, name, "ports/1/state", word); /* "4: ACTIVE" */
+        if (name[0] != '.' && strstr(word, "ACTIVE") != NULL && strlen(name) < sizeof(first) &&
+            (first[0] == '\0' || strcmp(name, first) < 0)) {
+            (void)snprintf(first, sizeof(first), "%s", name);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    if (first[0] != '\0') {
+        read_word(folder, first, "ports/1/rate", word); /* "100 Gb/sec (4X EDR)" */
+        word[strcspn(word, "(")] = '\0';
+        (void)snprintf(text, size, "%s%s%.*s", first, word[0] == '\0' ? "" : ", ",
+                       (int)strlen(word) - (word[0] != '\0' && word[strlen(word) - 1] == ' '),
+                       word);
+    }
+}

@@ -1,5 +1,6 @@
 #include "collectives/world/world.h"
 
+#include <ctype.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -85,6 +86,20 @@ static dp_status check_alone(void)
                    strncmp(sizes[i - 1], "SLURM", 5) == 0 ? "SLURM_PROCID" : sizes[i - 1]);
 }
 
+/* Each run of white space becomes one space. */
+static void squeeze(char *text)
+{
+    char *to = text;
+
+    for (; *text != '\0'; text++) {
+        const bool space = isspace((unsigned char)*text) != 0;
+        if (!space || text[1] == '\0' || isspace((unsigned char)text[1]) == 0) {
+            *to++ = space ? ' ' : *text;
+        }
+    }
+    *to = '\0';
+}
+
 static dp_status world_over_mpi(struct dp_world *world)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -105,9 +120,12 @@ static dp_status world_over_mpi(struct dp_world *world)
     }
     (void)MPI_Get_library_version(version, &length);
     version[strcspn(version, ",\n")] = '\0';
+    squeeze(version); /* MPICH has tabs in it */
     (void)snprintf(world->library, sizeof(world->library), "%.*s", (int)sizeof(world->library) - 1,
                    version);
-    return dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all);
+    DP_TRY(dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all));
+    dp_mpi_fabric(world->all->nodes, world->fabric);
+    return DP_OK;
 }
 
 void dp_world_allow_outage(struct dp_world *world, int seconds)

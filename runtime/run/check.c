@@ -19,6 +19,7 @@
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/dataset/load_dataset.h"
+#include "runtime/run/topology.h"
 #include "runtime/trainer/prepare/memory_check.h"
 #include "runtime/trainer/prepare/prepare.h"
 
@@ -274,17 +275,6 @@ done:
     return status;
 }
 
-static void describe_ranks(const struct dp_run_job *job, struct dp_progress *progress)
-{
-    const struct dp_group *group = job->world->all;
-
-    for (int i = 0; i < group->size; i++) {
-        const struct dp_rank_place *p = &job->places[i];
-        dp_progress_line(progress, "  rank %d: host %s, cpus %s, %d thread%s", i, p->host, p->cpus,
-                         p->threads, dp_plural(p->threads));
-    }
-}
-
 static void describe_plan(const struct dp_run_job *job, struct dp_progress *progress)
 {
     const struct dp_bucket_plan *plan = dp_exchange_plan(dp_trainer_exchange(job->trainer));
@@ -474,11 +464,14 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
         why[0] == '\0' ? "" : ")", dp_exchange_plan(dp_trainer_exchange(job->trainer))->count,
         dp_plural(dp_exchange_plan(dp_trainer_exchange(job->trainer))->count), overlap);
     describe_compressor(job, progress);
+    if (group->nodes > 1 && job->world->fabric[0] != '\0') {
+        dp_progress_line(progress, "messages by %s", job->world->fabric);
+    }
     if (job->faults != NULL) {
         DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", job->fault_text);
     }
     if (job->options->dry_run) {
-        describe_ranks(job, progress);
+        dp_run_draw_topology(job, progress);
         describe_plan(job, progress);
     }
 }

@@ -4,6 +4,20 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/system/wire.h"
+
+static void warn_of_tcp(const struct dp_world *world)
+{
+    char device[64];
+
+    dp_wire_rdma(DP_WIRE_RDMA_FOLDER, device, sizeof(device));
+    if (dp_fabric_is_tcp(world->fabric) && device[0] != '\0') {
+        DP_WARN(
+            "messages between nodes go by TCP, although this host has %s: mpirun --mca pml ucx, "
+            "or --mca pml cm --mca mtl ofi for EFA, ends the job where that cannot be used",
+            device);
+    }
+}
 
 dp_status dp_run_place(struct dp_run_job *job)
 {
@@ -45,10 +59,14 @@ dp_status dp_run_place(struct dp_run_job *job)
     mine.memory = dp_machine_memory();
     (void)snprintf(mine.host, sizeof(mine.host), "%s", job->machine->host);
     (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", job->machine->cpus);
+    (void)snprintf(mine.numa, sizeof(mine.numa), "%s", job->machine->numa);
     (void)snprintf(mine.isa, sizeof(mine.isa), "%s", job->machine->isa);
     if (sharers > job->machine->cores && self == 0) {
         DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharers,
                 job->machine->cores, dp_plural(job->machine->cores));
+    }
+    if (self == 0) {
+        warn_of_tcp(job->world);
     }
     return dp_group_allgather(group, &mine, sizeof(mine), job->places);
 }

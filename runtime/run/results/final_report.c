@@ -129,6 +129,7 @@ static void summarize_setup(const struct dp_run_job *job, struct dp_run_summary 
     s->device = job->device->plugin.name;
     s->precision = dp_precision_text(job->config->train.precision);
     s->strategy = dp_exchange_label(dp_trainer_exchange(job->trainer));
+    s->fabric = job->world->fabric[0] != '\0' ? job->world->fabric : NULL;
     s->compressor = job->config->comm.compressor;
     s->global_batch = job->config->train.global_batch;
     s->steps = (int64_t)steps;

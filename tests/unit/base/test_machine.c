@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -11,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/machine.h"
+#include "tests/support/scratch.h"
 
 #define TWO_SOCKETS "package:2 [numa] l3:1(size=33554432) l2:4(size=1048576) core:1 pu:2"
 
@@ -98,6 +101,31 @@ static void ranks_that_share_cores_find_each_other_by_their_cpusets(void **state
         assert_int_equal(part, parts[i]);
     }
     assert_int_equal(dp_machine_sharing(sets[0], 1, 0, NULL), 1);
+}
+
+static void put_device(const char *text)
+{
+    (void)mkdir(scratch_path("0000:1b:00.0"), 0700);
+    scratch_write(scratch_path("0000:1b:00.0/local_cpulist"), text, strlen(text));
+}
+
+static void a_device_of_another_socket_is_far(void **state)
+{
+    struct dp_machine *machine = described(TWO_SOCKETS, "0-3");
+    char near[32];
+    (void)state;
+
+    assert_string_equal(machine->numa, "0");
+    assert_false(dp_machine_far(machine, scratch_folder, "0000:1B:00.0", near, sizeof(near)));
+    put_device("0-7\n");
+    assert_false(dp_machine_far(machine, scratch_folder, "0000:1B:00.0", near, sizeof(near)));
+    assert_string_equal(near, "");
+    put_device("\n");
+    assert_false(dp_machine_far(machine, scratch_folder, "0000:1B:00.0", near, sizeof(near)));
+    put_device("8-15\n");
+    assert_true(dp_machine_far(machine, scratch_folder, "0000:1B:00.0", near, sizeof(near)));
+    assert_string_equal(near, "8-15");
+    dp_machine_destroy(machine);
 }
 
 static void cpus_beyond_the_bitmap_are_left_out_of_it(void **state)
@@ -250,6 +278,8 @@ int main(void)
         cmocka_unit_test(a_machine_without_caches_reports_zero),
         cmocka_unit_test(ranks_divide_the_cores_and_get_at_least_one_thread),
         cmocka_unit_test(ranks_that_share_cores_find_each_other_by_their_cpusets),
+        cmocka_unit_test_setup_teardown(a_device_of_another_socket_is_far, scratch_create,
+                                        scratch_destroy),
         cmocka_unit_test(cpus_beyond_the_bitmap_are_left_out_of_it),
         cmocka_unit_test(the_instruction_set_is_the_best_one_listed),
         cmocka_unit_test(texts_that_describe_nothing_are_refused),

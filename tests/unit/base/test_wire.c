@@ -126,6 +126,32 @@ static void a_host_with_hidden_interfaces_has_a_wire(void **state)
                 dp_wire_hash(DP_WIRE_FOLDER, no_settings));
 }
 
+static void a_device_for_direct_access_is_named_if_its_port_is_active(void **state)
+{
+    char text[64] = "?", small[8];
+    (void)state;
+
+    dp_wire_rdma(scratch_path("nowhere"), text, sizeof(text));
+    assert_string_equal(text, "");
+    (void)mkdir(scratch_path("rdma"), 0700);
+    put("rdma/mlx5_1", "ports", NULL);
+    put("rdma/mlx5_1/ports", "1", NULL);
+    put("rdma/mlx5_1/ports/1", "state", "1: DOWN\n");
+    put("rdma/mlx5_1/ports/1", "rate", "40 Gb/sec (4X QDR)\n");
+    dp_wire_rdma(scratch_path("rdma"), text, sizeof(text));
+    assert_string_equal(text, "");
+    put("rdma/mlx5_1/ports/1", "state", "4: ACTIVE\n");
+    dp_wire_rdma(scratch_path("rdma"), text, sizeof(text));
+    assert_string_equal(text, "mlx5_1, 40 Gb/sec");
+    dp_wire_rdma(scratch_path("rdma"), small, sizeof(small));
+    assert_string_equal(small, "mlx5_1,");
+    put("rdma/efa_0", "ports", NULL);
+    put("rdma/efa_0/ports", "1", NULL);
+    put("rdma/efa_0/ports/1", "state", "4: ACTIVE\n");
+    dp_wire_rdma(scratch_path("rdma"), text, sizeof(text));
+    assert_string_equal(text, "efa_0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +165,8 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(transport_settings_count_in_any_order, create_host,
                                         scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_device_for_direct_access_is_named_if_its_port_is_active,
+                                        create_host, scratch_destroy),
         cmocka_unit_test_setup_teardown(a_host_with_hidden_interfaces_has_a_wire, create_host,
                                         scratch_destroy),
     };

@@ -1,0 +1,117 @@
+#include "collectives/world/mpi_fabric.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 96, COMPONENTS_MAX = 32 };
+
+/* Each open component of Open MPI has a variable of this name. */
+static const char ending[] = "_major_version";
+
+static bool has(const char *const *components, const char *name)
+{
+    for (; *components != NULL; components++) {
+        if (strcmp(*components, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Open MPI's own protocol, over a component for each kind of peer. */
+static void describe_ob1(const char *const *components, int nodes, char text[DP_FABRIC_BYTES])
+{
+    const bool shared = has(components, "btl_vader") || has(components, "btl_sm");
+    const char *wire = has(components, "btl_openib") ? "InfiniBand verbs"
+                       : has(components, "btl_tcp")  ? "TCP"
+                                                     : NULL;
+
+    if (nodes == 1) {
+        (void)snprintf(text, DP_FABRIC_BYTES, "%s",
+                       shared         ? "shared memory"
+                       : wire == NULL ? ""
+                                      : wire);
+    } else if (wire != NULL) {
+        (void)snprintf(text, DP_FABRIC_BYTES, "%s%s between nodes",
+                       shared ? "shared memory on a node, " : "", wire);
+    }
+}
+
+void dp_fabric_text(const char *const *components, int nodes, struct dp_fabric_settings settings,
+                    char text[DP_FABRIC_BYTES])
+{
+    static const char *const libraries[][2] = {
+        {"mtl_ofi", "libfabric"}, {"mtl_psm2", "PSM2"}, {"mtl_psm", "PSM"}};
+    const bool ob1 = has(components, "pml_ob1"), ucx = has(components, "pml_ucx");
+    const bool cm = has(components, "pml_cm");
+
+    text[0] = '\0';
+    if ((ob1 ? 1 : 0) + (ucx ? 1 : 0) + (cm ? 1 : 0) != 1) {
+        return; /* not Open MPI, or a version that closes nothing */
+    }
+    if (ob1) {
+        describe_ob1(components, nodes, text);
+    } else if (ucx) {
+        (void)snprintf(text, DP_FABRIC_BYTES, settings.ucx == NULL ? "UCX" : "UCX (UCX_TLS=%s)",
+                       settings.ucx);
+    } else {
+        for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]) && text[0] == '\0'; i++) {
+            if (has(components, libraries[i][0])) {
+                const char *provider = i == 0 ? settings.libfabric : NULL;
+                (void)snprintf(text, DP_FABRIC_BYTES, "%s%s%s", libraries[i][1],
+                               provider == NULL ? "" : ", provider ",
+                               provider == NULL ? "" : provider);
+            }
+        }
+    }
+}
+
+bool dp_fabric_is_tcp(const char *text)
+{
+    return strstr(text, "TCP between nodes") != NULL;
+}
+
+/* The component whose version variable `index` is, or NULL. */
+static const char *component_of(int index, char name[NAME_BYTES])
+{
+    int length = NAME_BYTES, none = 0, verbosity, bind, scope;
+    MPI_Datatype type;
+    MPI_T_enum kinds;
+
+    if (MPI_T_cvar_get_info(index, name, &length, &verbosity, &type, &kinds, NULL, &none, &bind,
+                            &scope) != MPI_SUCCESS) {
+        return NULL; /* of a component that is closed */
+    }
+    const size_t used = strlen(name), end = sizeof(ending) - 1;
+    if (used <= end || strcmp(name + used - end, ending) != 0 ||
+        (strncmp(name, "pml_", 4) != 0 && strncmp(name, "btl_", 4) != 0 &&
+         strncmp(name, "mtl_", 4) != 0)) {
+        return NULL;
+    }
+    name[used - end] = '\0';
+    return name;
+}
+
+void dp_mpi_fabric(int nodes, char text[DP_FABRIC_BYTES])
+{
+    const struct dp_fabric_settings settings = {getenv("UCX_TLS"), getenv("FI_PROVIDER")};
+    char names[COMPONENTS_MAX][NAME_BYTES];
+    const char *components[COMPONENTS_MAX + 1] = {NULL};
+    int provided, variables = 0, count = 0;
+
+    text[0] = '\0';
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) {
+        return;
+    }
+    if (MPI_T_cvar_get_num(&variables) == MPI_SUCCESS) {
+        for (int i = 0; i < variables && count < COMPONENTS_MAX; i++) {
+            components[count] = component_of(i, names[count]);
+            count += components[count] != NULL ? 1 : 0;
+        }
+    }
+    components[count] = NULL;
+    (void)MPI_T_finalize();
+    dp_fabric_text(components, nodes, settings, text);
+}

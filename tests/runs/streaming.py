@@ -42,6 +42,12 @@ def case_windows_of_rows_are_permuted_alike_on_any_number_of_ranks():
     for ranks in (2, 4):
         out, _ = trained(cfg, f"window-{ranks}", *window, ranks=ranks)
         check(weights(out) == weights(first), f"{ranks} ranks: other bits")
+    packed = harness.scratch / "windows-packed"
+    ddp_data("pack", harness.scratch / "windows", packed, "--source", "folder", "--zstd", 1)
+    for number, (ranks, *sets) in enumerate(((1, "data.workers=3"), (2, "data.cache=raw"))):
+        out, _ = trained(cfg, f"window-shared-{number}", *window, "data.source=records",
+                         f"data.dir={packed}", *sets, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {sets}: other bits")
     other, _ = trained(cfg, "window-whole", "data.shuffle=true", "data.cache=none")
     check(weights(other) != weights(first), "a window changes nothing")
 
@@ -118,7 +124,8 @@ def case_what_threads_decode_in_is_predicted():
         path.write_bytes(wide)
     packed = harness.scratch / "wide-packed"
     ddp_data("pack", folder, packed, "--source", "folder", "--zstd", 1)
-    for sets in ((), ("--set", "data.source=records", "--set", f"data.dir={packed}")):
+    records = ("--set", "data.source=records", "--set", f"data.dir={packed}")
+    for sets in ((), records, (*records, "--set", "data.shuffle=window")):
         sets = (*sets, "--set", "data.cache=none", "--set", "data.workers=2")
         told = train_well(model(folder), "--check", *sets).out
         predicted = float(re.search(r"^ 1 rank +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])

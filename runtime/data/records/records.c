@@ -271,15 +271,23 @@ dp_status dp_records_read(const struct dp_records *r, const struct dp_records_bl
     return dp_records_expand(r, b, stored->data, memory, view);
 }
 
+dp_status dp_records_unpack_to(const struct dp_records *r, const struct dp_records_block *b,
+                               const void *stored, struct dp_buffer *memory, uint8_t *out)
+{
+    struct dp_problem problem;
+    const dp_status status = dp_block_unpack_to(&b->block, stored, memory, out, &problem);
+
+    return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
+}
+
 dp_status dp_records_view(const struct dp_records *r, const struct dp_records_block *b,
-                          const void *stored, const struct dp_buffer *memory,
-                          struct dp_block_view *view)
+                          const uint8_t *raw, struct dp_block_view *view)
 {
     const struct dp_block_form form = dp_records_form(&r->file.index);
-    const uint8_t *raw = dp_block_unpacked(&b->block, stored, memory);
     struct dp_problem problem;
+    const dp_status status = dp_block_open(&b->block, raw, &form, view, &problem);
 
-    return dp_block_open(&b->block, raw, &form, view, &problem);
+    return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
 }
 
 void dp_records_name(const struct dp_records *r, enum dp_set set, uint64_t row, char *text,

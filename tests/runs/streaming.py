@@ -202,5 +202,40 @@ def case_a_folder_that_vanishes_in_the_middle_of_an_epoch_ends_all_ranks():
     check(f"{folder}/train/" in result.errors[0], f"{result}")
 
 
+RECORDS = """\
+data: {{source: records, dir: "{dir}", cache: none}}
+train: {{global_batch: 50, eval_every: 0}}
+model: {{input: [32, 32, 1], layers: [flatten: {{}}, dense: {{units: 10}}]}}
+"""
+
+
+def case_a_shard_that_is_cut_off_or_overwritten_while_it_is_read_ends_all_ranks():
+    source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
+    cfg = harness.scratch / "cut.cfg"
+    for number, (damage, flags, words) in enumerate((
+            ("cut", (), r"{shard}: block \d+ \(samples \d+ to \d+ of the training set, "
+             r"counted from 0\): the file ends before byte \d+, it was longer when the run began"),
+            ("zeros", (), r"{shard}: block \d+ \(samples \d+ to \d+ of the training set, "
+             r"counted from 0\): is damaged"),
+            ("cut", ("--set", "data.on_bad_sample=skip"), r"\d+ of 1000 samples are bad so far"))):
+        packed = harness.scratch / f"cut-{number}"
+        ddp_data("pack", source, packed)
+        cfg.write_text(RECORDS.format(dir=packed))
+        started, _ = harness.begin(cfg, *flags, name=f"cut-out-{number}")
+        shard = packed / "shard-00000.rec"
+        half = shard.stat().st_size // 2
+        with shard.open("r+b") as file:
+            file.seek(half)
+            if damage == "cut":
+                file.truncate()
+            else:
+                file.write(bytes(half - 4000))
+        result = started.finish()
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        words = words.format(shard=re.escape(str(shard)))
+        check(re.search(words, result.errors[0]), f"no {words!r} in\n{result}")
+        check(not flags or f"{shard}: block " in result.err, f"no block is named:\n{result}")
+
+
 if __name__ == "__main__":
     harness.main(globals())

@@ -139,6 +139,50 @@ static void damage_is_found_whenever_a_block_is_read(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* The same where the file ends, as long as it does; and what another file has in its place changes
+ * nothing. */
+static void a_file_that_is_cut_off_or_replaced_is_noticed(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = folder[WHOLE]};
+    struct dp_buffer memory[2] = {{NULL, 0}, {NULL, 0}};
+    const struct dp_records_block *block;
+    struct dp_records *records = NULL;
+    struct dp_log_capture capture;
+    struct dp_block_view view;
+    char path[128], words[128];
+    (void)state;
+
+    pack_anew();
+    (void)snprintf(path, sizeof(path), "%s/shard-00000.rec", folder[WHOLE]);
+    assert_int_equal(dp_records_open(&config, &records), DP_OK);
+    assert_true(is_read(records, dp_records_block(records, DP_SET_TRAIN, 1), memory));
+    copy("shard-00000.rec", WHOLE, FIRST, SIZE_MAX);
+    block = dp_records_block(records, DP_SET_TRAIN, 1);
+    assert_int_equal(truncate(path, (off_t)block->block.at + 5), 0);
+    for (int i = 0; i < 2; i++) {
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_records_read(records, block, &memory[0], &memory[1], &view),
+                         DP_ERR_DATA);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        (void)snprintf(words, sizeof(words), "the file ends before byte %llu,",
+                       (unsigned long long)block->block.at + block->block.stored);
+        assert_non_null(strstr(dp_log_captured(&capture), words));
+        assert_non_null(strstr(dp_log_captured(&capture), "shard-00000.rec: block 1 (samples "));
+    }
+    assert_true(is_read(records, dp_records_block(records, DP_SET_TRAIN, 0), memory));
+    copy("shard-00000.rec", FIRST, WHOLE, SIZE_MAX);
+    assert_true(is_read(records, block, memory));
+    assert_int_equal(unlink(path), 0);
+    write_bytes(folder[WHOLE], "shard-00000.rec", "another", 7);
+    assert_true(is_read(records, block, memory));
+    (void)snprintf(path, sizeof(path), "%s/shard-00000.rec", folder[FIRST]);
+    assert_int_equal(unlink(path), 0);
+    dp_buffer_release(&memory[0]);
+    dp_buffer_release(&memory[1]);
+    dp_records_close(records);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 /* ---- several folders ---- */
 
 static dp_status open_list(const char *dir, struct dp_records **records,
@@ -237,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_found_whenever_a_block_is_read),
+        cmocka_unit_test(a_file_that_is_cut_off_or_replaced_is_noticed),
         cmocka_unit_test(shards_of_several_folders_are_one_set),
         cmocka_unit_test(a_list_is_cut_into_its_folders),
     };

@@ -18,10 +18,12 @@
 #include "base/files/folder_list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
+#include "tests/support/read_source.h"
 
 enum { ROWS = 700, FEATURES = 300, SHARDS = 3, NAMES = 5 };
 
@@ -183,6 +185,36 @@ static void a_file_that_is_cut_off_or_replaced_is_noticed(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* What ddp_data packed before blocks began at multiples of 64: 9 rows of 4,000 numbers, each half
+ * its row, in blocks of 4; 3 rows to test with. */
+static void records_of_version_1_are_read(void **state)
+{
+    const struct dp_source_config config = {.dir = DP_SOURCE_DIR "/tests/golden/records-1",
+                                            .input = {.count = 4000, .element = DP_ELEMENT_FLOAT},
+                                            .classes = 3};
+    const struct dp_shard_store_config store = {.dir = config.dir};
+    struct dp_records *records;
+    struct outcome o = run_source_well("records", &config);
+    (void)state;
+
+    assert_int_equal(o.info.count[DP_SET_TRAIN], 9);
+    assert_int_equal(o.info.count[DP_SET_TEST], 3);
+    for (int set = 0; set < DP_SETS; set++) {
+        for (size_t i = 0; i < o.info.count[set] * 4000; i++) {
+            const size_t row = i / 4000;
+            float number;
+            memcpy(&number, o.images[set] + i * sizeof(number), sizeof(number));
+            assert_true(number == 0.5f * (float)row);
+            assert_int_equal(o.labels[set][row], row % 3);
+        }
+    }
+    outcome_free(&o);
+    assert_int_equal(dp_records_open(&store, &records), DP_OK);
+    assert_int_equal(dp_records_block(records, DP_SET_TRAIN, 0)->block.at, DP_SHARD_HEAD);
+    assert_int_equal(dp_records_verify(records), DP_OK);
+    dp_records_close(records);
+}
+
 /* ---- several folders ---- */
 
 static dp_status open_list(const char *dir, struct dp_records **records,
@@ -282,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_found_whenever_a_block_is_read),
         cmocka_unit_test(a_file_that_is_cut_off_or_replaced_is_noticed),
+        cmocka_unit_test(records_of_version_1_are_read),
         cmocka_unit_test(shards_of_several_folders_are_one_set),
         cmocka_unit_test(a_list_is_cut_into_its_folders),
     };

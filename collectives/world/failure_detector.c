@@ -217,6 +217,14 @@ static void end_hang(struct dp_failure_detector *detector)
     }
 }
 
+/* Whether another host has found that ranks make no progress: the rank that reports for this one
+ * hears of it. */
+static bool others_hang(const struct dp_failure_detector *detector)
+{
+    return dp_hang_gather_look(detector->config.gather,
+                               detector->reports || dp_watchdog_reports(detector->config.watchdog));
+}
+
 /* Checks the progress of this host's ranks. Once they hang, the job ends: what ends it has also
  * been reported to other hosts. */
 static void look_at_progress(struct dp_failure_detector *detector)
@@ -229,8 +237,8 @@ static void look_at_progress(struct dp_failure_detector *detector)
     }
     dp_watchdog_answer(watchdog);
     finding = dp_watchdog_look(watchdog, dp_now_ns());
-    if (dp_hang_gather_look(detector->config.gather)) {
-        finding = DP_WATCHDOG_HUNG; /* another host has found that */
+    if (others_hang(detector)) {
+        finding = DP_WATCHDOG_HUNG;
     }
     if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
         gather_and_report(detector);

@@ -20,6 +20,7 @@ struct dp_world {
     struct dp_roles roles;  /* of all ranks; at first all train */
     enum dp_role role;      /* of this one */
     bool mpi;               /* started by mpirun or srun */
+    bool mpirun;            /* by Open MPI's mpirun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     char fabric[DP_FABRIC_BYTES];         /* what messages go by (mpi_fabric.h); "": not known */

@@ -214,7 +214,7 @@ void dp_wire_rdma(const char *folder, char *text, size_t size)
         read_word(folder, name, "ports/1/state", word); /* "4: ACTIVE" */
         if (name[0] != '.' && strstr(word, "ACTIVE") != NULL && strlen(name) < sizeof(first) &&
             (first[0] == '\0' || strcmp(name, first) < 0)) {
-            (void)snprintf(first, sizeof(first), "%s", name);
+            memcpy(first, name, strlen(name) + 1);
         }
     }
     if (entries != NULL) {

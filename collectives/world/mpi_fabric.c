@@ -39,32 +39,32 @@ static void describe_ob1(const char *const *components, int nodes, char text[DP_
     }
 }
 
+/* A library that matches messages itself. */
+static void describe_cm(const char *const *components, const char *provider,
+                        char text[DP_FABRIC_BYTES])
+{
+    if (has(components, "mtl_ofi")) {
+        (void)snprintf(text, DP_FABRIC_BYTES,
+                       provider == NULL ? "libfabric" : "libfabric, provider %s", provider);
+    } else if (has(components, "mtl_psm2") || has(components, "mtl_psm")) {
+        (void)snprintf(text, DP_FABRIC_BYTES, has(components, "mtl_psm2") ? "PSM2" : "PSM");
+    }
+}
+
 void dp_fabric_text(const char *const *components, int nodes, struct dp_fabric_settings settings,
                     char text[DP_FABRIC_BYTES])
 {
-    static const char *const libraries[][2] = {
-        {"mtl_ofi", "libfabric"}, {"mtl_psm2", "PSM2"}, {"mtl_psm", "PSM"}};
     const bool ob1 = has(components, "pml_ob1"), ucx = has(components, "pml_ucx");
     const bool cm = has(components, "pml_cm");
 
-    text[0] = '\0';
-    if ((ob1 ? 1 : 0) + (ucx ? 1 : 0) + (cm ? 1 : 0) != 1) {
-        return; /* not Open MPI, or a version that closes nothing */
-    }
-    if (ob1) {
+    text[0] = '\0'; /* as with another library, or a version that closes nothing */
+    if (ob1 && !ucx && !cm) {
         describe_ob1(components, nodes, text);
-    } else if (ucx) {
+    } else if (ucx && !ob1 && !cm) {
         (void)snprintf(text, DP_FABRIC_BYTES, settings.ucx == NULL ? "UCX" : "UCX (UCX_TLS=%s)",
                        settings.ucx);
-    } else {
-        for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]) && text[0] == '\0'; i++) {
-            if (has(components, libraries[i][0])) {
-                const char *provider = i == 0 ? settings.libfabric : NULL;
-                (void)snprintf(text, DP_FABRIC_BYTES, "%s%s%s", libraries[i][1],
-                               provider == NULL ? "" : ", provider ",
-                               provider == NULL ? "" : provider);
-            }
-        }
+    } else if (cm && !ob1 && !ucx) {
+        describe_cm(components, settings.libfabric, text);
     }
 }
 

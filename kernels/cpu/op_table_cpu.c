@@ -15,6 +15,7 @@ const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE
     REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU) CPU(dense_forward_part)};
 
 #define MIXED(name) ops->name = dp_cpu_mixed_##name;
+#define BFLOAT(name) ops->name = dp_cpu_bfloat_##name;
 #define BF16(name) ops->name = dp_cpu_bf16_##name;
 
 #if DP_HAVE_ONEDNN
@@ -41,6 +42,9 @@ static void onednn_ops(struct dp_ops *ops, enum dp_type type)
 void dp_mixed_ops(struct dp_ops *ops, enum dp_type type)
 {
     DP_OPS_MIXED(MIXED)
+    if (type == DP_TYPE_BF16) {
+        DP_OPS_BFLOAT(BFLOAT)
+    }
     ops->dense_forward_part = NULL;
     onednn_ops(ops, type);
 }

@@ -196,7 +196,7 @@ dp_status dp_cpu_bf16_dense_forward(struct dp_stream *s, void *y, const void *x,
     const struct dp_onednn_product what = forward_of(rows, in, out, b != NULL);
 
     DP_TRY(rows > 0 ? run(s, &what, y, x, w, b) : DP_OK);
-    return act == DP_ACT_RELU ? dp_cpu_mixed_relu_forward(s, y, y, rows * out) : DP_OK;
+    return act == DP_ACT_RELU ? dp_cpu_bfloat_relu_forward(s, y, y, rows * out) : DP_OK;
 }
 
 dp_status dp_cpu_bf16_dense_backward_data(struct dp_stream *s, void *dx, const void *dy,

@@ -2,10 +2,10 @@
  * bfloat.h - bfloat16 in registers: for loops that are written once for arrays of float32 and of
  * bfloat16, and compute in float32.
  *
- * A float32 has 23 fraction bits, a bfloat16 7. The others are rounded off by adding just under half
- * of the last remaining bit, and one more where that bit is odd. A carry goes into the exponent, up
- * to infinity, as it should. Integer arithmetic gives the same bits with every instruction set, also
- * of numbers that the processor's own instruction (AVX512_BF16) flushes to 0.
+ * A float32 has 23 fraction bits, a bfloat16 7. The others are rounded off by adding just under
+ * half of the last remaining bit, and one more where that bit is odd. A carry goes into the
+ * exponent, up to infinity, as it should. Integer arithmetic gives the same bits with every
+ * instruction set, also of numbers that the processor's own instruction (AVX512_BF16) flushes to 0.
  */
 #ifndef DP_KERNELS_CPU_BFLOAT_H
 #define DP_KERNELS_CPU_BFLOAT_H

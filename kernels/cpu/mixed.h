@@ -6,8 +6,8 @@
  * float32, since their loops convert in registers: bfloat.c, norm.c, columns.c, pool.c; they give
  * the same bits. DP_OPS_BF16 are the operations for which oneDNN has bfloat16
  * arithmetic where the processor has it (AVX512_BF16). These are about twice as fast as float32 at
- * the shapes of models/{mlp,lenet}.cfg (one core, Zen 5); computing them in float32 is slower than
- * float32 itself.
+ * the shapes of models/{mlp,lenet}.cfg on one core of Zen 5, but half as fast on Emerald Rapids
+ * without its tiles (benchmarks/bench_peak). Computing in float32 costs the conversions.
  */
 #ifndef DP_KERNELS_CPU_MIXED_H
 #define DP_KERNELS_CPU_MIXED_H
@@ -53,8 +53,10 @@ DP_OPS_BFLOAT(X)
 DP_OPS_BF16(X)
 #undef X
 
-/* Whether the processor and oneDNN have bfloat16 arithmetic. */
+/* Whether the processor and oneDNN have bfloat16 arithmetic, and whether it is also faster than
+ * float32's: the same on all processors of a kind. */
 bool dp_cpu_has_bf16(void);
+bool dp_cpu_prefers_bf16(void);
 
 /* The part of a stream's scratch that a call has not used yet. */
 struct dp_scratch {

@@ -190,7 +190,7 @@ static void what_a_layer_reaches_raises_a_limit_and_is_said(void **state)
 static void rates_are_kept_by_key(void **state)
 {
     static const char *const names[] = {"first", "second"};
-    const double kept[] = {1.5, NAN}, others[] = {7.0, 8.0};
+    const double kept[] = {1.5, (double)NAN}, others[] = {7.0, 8.0};
     double values[] = {-1.0, -1.0};
     (void)state;
 

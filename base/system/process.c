@@ -97,6 +97,13 @@ int64_t dp_process_started_ns(int64_t id)
            (int64_t)(now.started * ((uint64_t)SECOND_NS / (uint64_t)ticks));
 }
 
+uint64_t dp_process_start(int64_t id)
+{
+    struct stat_fields now = {0};
+
+    return read_stat(id, &now) == 0 ? now.started : 0;
+}
+
 static bool ended_by_poll(const struct dp_process_watch *watch)
 {
     struct pollfd asked = {.fd = watch->fd, .events = POLLIN};

@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/system/process.h"
 
 void dp_process_host(char host[DP_HOST_BYTES])
 {
@@ -40,27 +43,43 @@ void dp_process_tag(char tag[DP_PROCESS_TAG_BYTES])
     char host[DP_HOST_BYTES];
 
     dp_process_host(host);
-    (void)snprintf(tag, DP_PROCESS_TAG_BYTES, "%s-%llu-%ld", host, read_namespace(),
-                   (long)getpid());
+    (void)snprintf(tag, DP_PROCESS_TAG_BYTES, "%s-%llu-%ld.%llu", host, read_namespace(),
+                   (long)getpid(), (unsigned long long)dp_process_start(getpid()));
 }
 
-/* The start of the number, after a dash, that ends `text` at `end`; NULL: there is none. */
-static const char *last_number(const char *text, const char *end)
+/* The start of the number, after this letter, that ends `text` at `end`; NULL: there is none. */
+static const char *last_number(const char *text, const char *end, char before)
 {
     const char *digits = end;
 
     while (digits > text && isdigit((unsigned char)digits[-1])) {
         digits--;
     }
-    return digits < end && end - digits < 20 && digits - text > 1 && digits[-1] == '-' ? digits
-                                                                                       : NULL;
+    return digits < end && end - digits < 21 && digits - text > 1 && digits[-1] == before ? digits
+                                                                                          : NULL;
+}
+
+/* Whether the process of that number is the one that started then; 0: not known. */
+static bool lives(long number, uint64_t start)
+{
+    uint64_t now;
+
+    if (number <= 0 || (long)(pid_t)number != number) {
+        return true;
+    }
+    if (kill((pid_t)number, 0) != 0 && errno == ESRCH) {
+        return false;
+    }
+    now = dp_process_start(number);
+    return start == 0 || now == 0 || now == start;
 }
 
 enum dp_process_state dp_process_judge(const char *tag)
 {
+    const char *end = tag + strlen(tag), *start = last_number(tag, end, '.');
+    const char *pid = last_number(tag, start == NULL ? end : start - 1, '-');
+    const char *name_space = pid == NULL ? NULL : last_number(tag, pid - 1, '-');
     char mine[DP_PROCESS_TAG_BYTES];
-    const char *pid = last_number(tag, tag + strlen(tag));
-    const char *name_space = pid == NULL ? NULL : last_number(tag, pid - 1);
     size_t place;
     long number;
 
@@ -76,8 +95,6 @@ enum dp_process_state dp_process_judge(const char *tag)
     if (number == (long)getpid()) {
         return DP_PROCESS_GONE;
     }
-    return number > 0 && (long)(pid_t)number == number && kill((pid_t)number, 0) != 0 &&
-                   errno == ESRCH
-               ? DP_PROCESS_GONE
-               : DP_PROCESS_ALIVE;
+    return lives(number, start == NULL ? 0 : strtoull(start, NULL, 10)) ? DP_PROCESS_ALIVE
+                                                                        : DP_PROCESS_GONE;
 }

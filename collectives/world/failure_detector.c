@@ -21,8 +21,8 @@ enum {
     GRACE_NS = 500000000
 };
 
-/* How long a launcher may take after a death to end the job. Jobs that it does not end then end
- * within five seconds of the death. */
+/* How long a launcher may take after a death to end the job, where it may be one that never does:
+ * such jobs then end within five seconds of the death. */
 static const uint64_t stand_by_ns = 4500000000;
 
 /* How long a rank has to end by itself when a host is silent, or ranks make no progress. */
@@ -217,6 +217,14 @@ static void end_hang(struct dp_failure_detector *detector)
     }
 }
 
+/* Whether another host has found that ranks make no progress: the rank that reports for this one
+ * hears of it. */
+static bool others_hang(const struct dp_failure_detector *detector)
+{
+    return dp_hang_gather_look(detector->config.gather,
+                               detector->reports || dp_watchdog_reports(detector->config.watchdog));
+}
+
 /* Checks the progress of this host's ranks. Once they hang, the job ends: what ends it has also
  * been reported to other hosts. */
 static void look_at_progress(struct dp_failure_detector *detector)
@@ -229,8 +237,8 @@ static void look_at_progress(struct dp_failure_detector *detector)
     }
     dp_watchdog_answer(watchdog);
     finding = dp_watchdog_look(watchdog, dp_now_ns());
-    if (dp_hang_gather_look(detector->config.gather)) {
-        finding = DP_WATCHDOG_HUNG; /* another host has found that */
+    if (others_hang(detector)) {
+        finding = DP_WATCHDOG_HUNG;
     }
     if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
         gather_and_report(detector);
@@ -355,9 +363,12 @@ void dp_failure_detector_stand_by(const struct dp_failure_detector *detector)
 {
     const bool died = detector != NULL && !dp_failure_detector_hung(detector);
     const uint64_t lost_ns = died ? atomic_load(&detector->lost_ns) : 0;
+    const uint64_t most_ns = died && detector->config.launcher_s > 0
+                                 ? (uint64_t)detector->config.launcher_s * SECOND_NS
+                                 : stand_by_ns;
     const struct timespec nap = {0, LOOK_EVERY_NS / 10};
 
-    while (lost_ns != 0 && dp_now_ns() - lost_ns < stand_by_ns) {
+    while (lost_ns != 0 && dp_now_ns() - lost_ns < most_ns) {
         (void)nanosleep(&nap, NULL);
     }
 }

@@ -35,6 +35,8 @@ struct dp_failure_detector_config {
     void (*abort)(int code);       /* ends all ranks of the job, and does not return */
     struct dp_watchdog *watchdog;  /* NULL: none */
     struct dp_hang_gather *gather; /* NULL: no connection to other hosts */
+    int launcher_s; /* how long the launcher, which ends the job after a death, may take to do so on
+                     * a busy machine; 0: it may be one that never does */
 };
 
 /* At most one in a process, since it handles SIGPIPE. Errors: DP_ERR_NOMEM (also when no thread can

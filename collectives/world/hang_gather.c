@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/world/rendezvous.h"
+#include "collectives/world/socket_share.h"
 
-enum { ENDS = 2 };
+enum { ENDS = DP_SOCKETS_SHARED };
 
 /* A rank that was stopped for so long and then goes on, as when mpirun ends it, reports nothing. */
 static const uint64_t late_ns = 2000000000;
@@ -21,6 +23,7 @@ struct message {
 
 /* One connection. */
 struct end {
+    int shared; /* owned: socket of the first rank's connection, on another one; -1: none */
     bool broken;
     struct message in, out;
     size_t got, sent; /* of them; sent: sizeof(out) where nothing is on its way */
@@ -30,9 +33,12 @@ struct end {
 struct dp_hang_gather {
     const struct dp_group *group; /* borrowed */
     struct dp_host_link *link;    /* borrowed */
+    atomic_int *speaker;          /* borrowed; 1 and the rank that uses the connections; 0: nobody
+                                   * has yet; NULL: this one is the only that can */
     struct dp_hang_row *rows;     /* owned; [size] */
     bool told;                    /* another host has sent a row */
-    bool late;                    /* that was while this rank did not look: others have reported */
+    bool late;                    /* that was while this rank did not look: others have reported;
+                                   * or another one of this host has the connections */
     uint64_t looked_ns;           /* dp_now_ns() of the last look; 0: none yet */
     bool put;
     struct end ends[ENDS];
@@ -40,11 +46,39 @@ struct dp_hang_gather {
 
 static int socket_of(const struct dp_hang_gather *g, int end)
 {
-    return g->ends[end].broken ? -1 : end == 0 ? g->link->theirs : g->link->mine;
+    const struct end *e = &g->ends[end];
+    const int own = end == 0 ? g->link->theirs : g->link->mine;
+
+    return e->broken ? -1 : e->shared >= 0 ? e->shared : own;
 }
 
+/* Whether this rank has the connections: two that read from one would each have a part. */
+static bool speaks(const struct dp_hang_gather *g)
+{
+    int nobody = 0;
+
+    return g->speaker == NULL ||
+           atomic_compare_exchange_strong(g->speaker, &nobody, g->group->rank + 1) ||
+           nobody == g->group->rank + 1;
+}
+
+static bool another_speaks(const struct dp_hang_gather *g)
+{
+    const int who = g->speaker == NULL ? 0 : atomic_load(g->speaker);
+
+    return who != 0 && who != g->group->rank + 1;
+}
+
+static void shut(int fd)
+{
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+/* shared: taken over, also where this fails. */
 static dp_status make(const struct dp_group *group, struct dp_host_link *link,
-                      struct dp_hang_gather **out)
+                      const int shared[ENDS], struct dp_hang_gather **out)
 {
     const size_t size = (size_t)group->size;
     struct dp_hang_gather *g = dp_zalloc(1, sizeof(*g));
@@ -54,9 +88,13 @@ static dp_status make(const struct dp_group *group, struct dp_host_link *link,
         g->link = link;
         g->rows = dp_zalloc(size, sizeof(*g->rows));
         for (int i = 0; i < ENDS; i++) {
+            g->ends[i].shared = shared[i];
             g->ends[i].sent = sizeof(struct message);
             g->ends[i].passed = dp_zalloc(size, sizeof(bool));
         }
+    }
+    for (int i = 0; i < ENDS && g == NULL; i++) {
+        shut(shared[i]);
     }
     if (g == NULL || g->rows == NULL || g->ends[0].passed == NULL || g->ends[1].passed == NULL) {
         dp_hang_gather_destroy(g);
@@ -86,17 +124,27 @@ static dp_status name_hosts(struct dp_group *group, struct dp_hang_gather *g)
 }
 
 dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
-                                struct dp_hang_gather **out)
+                                atomic_int *speaker, struct dp_hang_gather **out)
 {
+    const int own[ENDS] = {link->theirs, link->mine};
+    int shared[ENDS] = {-1, -1};
     struct dp_hang_gather *g = NULL;
-    dp_status status = DP_OK;
+    dp_status status;
 
     *out = NULL;
     if (group->nodes == 1) {
         return DP_OK;
     }
-    if (link->theirs >= 0 || link->mine >= 0) {
-        status = make(group, link, &g);
+    status = dp_socket_share(group, own, shared);
+    for (int i = 0; i < ENDS && speaker == NULL; i++) {
+        shut(shared[i]);
+        shared[i] = -1;
+    }
+    if (status == DP_OK && (own[0] >= 0 || own[1] >= 0 || shared[0] >= 0 || shared[1] >= 0)) {
+        status = make(group, link, shared, &g);
+    }
+    if (g != NULL) {
+        g->speaker = speaker;
     }
     if (status == DP_OK) {
         status = name_hosts(group, g);
@@ -117,6 +165,7 @@ void dp_hang_gather_destroy(struct dp_hang_gather *g)
     }
     dp_free(g->rows);
     for (int i = 0; i < ENDS; i++) {
+        shut(g->ends[i].shared);
         dp_free(g->ends[i].passed);
     }
     dp_free(g);
@@ -163,7 +212,7 @@ static void receive(struct dp_hang_gather *g, int end)
 {
     struct end *e = &g->ends[end];
 
-    while (socket_of(g, end) >= 0 && carries_rows(g, end)) {
+    while (socket_of(g, end) >= 0 && carries_rows(g, end) && speaks(g)) {
         const ssize_t got =
             recv(socket_of(g, end), (char *)&e->in + e->got, sizeof(e->in) - e->got, MSG_DONTWAIT);
         g->link->talks = true;
@@ -216,7 +265,7 @@ static void send_on(struct dp_hang_gather *g, int end)
     }
 }
 
-bool dp_hang_gather_look(struct dp_hang_gather *g)
+bool dp_hang_gather_look(struct dp_hang_gather *g, bool gives)
 {
     const uint64_t now_ns = dp_now_ns();
     const bool told = g != NULL && g->told;
@@ -224,10 +273,11 @@ bool dp_hang_gather_look(struct dp_hang_gather *g)
     if (g == NULL) {
         return false;
     }
-    for (int i = 0; i < ENDS; i++) {
+    g->late = g->late || another_speaks(g);
+    for (int i = 0; i < ENDS && gives; i++) {
         receive(g, i);
     }
-    for (int i = 0; i < ENDS; i++) {
+    for (int i = 0; i < ENDS && gives; i++) {
         send_on(g, i);
     }
     g->late = g->late || (!told && g->told && now_ns - g->looked_ns > late_ns);
@@ -237,11 +287,11 @@ bool dp_hang_gather_look(struct dp_hang_gather *g)
 
 void dp_hang_gather_put(struct dp_hang_gather *g, const struct dp_hang_row *rows, int count)
 {
-    for (int i = 0; i < count && !g->put; i++) {
+    for (int i = 0; i < count && !g->put && speaks(g); i++) {
         g->rows[rows[i].rank] = rows[i];
     }
     g->put = true;
-    (void)dp_hang_gather_look(g);
+    (void)dp_hang_gather_look(g, true);
 }
 
 bool dp_hang_gather_complete(const struct dp_hang_gather *g)

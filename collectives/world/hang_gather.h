@@ -3,13 +3,17 @@
  * that watch hosts (host_link.h). So one table names the rank that all wait for, wherever it is,
  * while main threads are stuck and MPI with them.
  *
- * The first rank of each host gives its host's rows, and sends on, both ways round, every row that
- * it gets for the first time: one host that is stuck as a whole does not cut off another. A host
- * that gets a row without having found a hang itself gives its own rows, too. The first host of
- * those that answer in time has the table.
+ * One rank of each host, the first that runs (dp_watchdog_reports()), gives its host's rows, and
+ * sends on, both ways round, every row that it gets for the first time: one host that is stuck as a
+ * whole does not cut off another. All ranks of a host have its connections (socket_share.h), so it
+ * may be any of them; the first that uses them keeps them. A host that gets a row without having
+ * found a hang itself gives its own rows, too. The first host of those that answer in time has the
+ * table.
  */
 #ifndef DP_COLLECTIVES_WORLD_HANG_GATHER_H
 #define DP_COLLECTIVES_WORLD_HANG_GATHER_H
+
+#include <stdatomic.h>
 
 #include "collectives/core/group.h"
 #include "collectives/world/hang_table.h"
@@ -17,15 +21,16 @@
 
 struct dp_hang_gather;
 
-/* *out is NULL where the link has no connection. group and link are borrowed. Collective. Errors:
- * DP_ERR_NOMEM, those of messages. */
+/* *out is NULL where this host has no connection. speaker: of this host, in memory that its ranks
+ * share, zeroed; NULL: there is none, and only the first rank has the connections. All are
+ * borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
 DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
-                                           struct dp_hang_gather **out);
+                                           atomic_int *speaker, struct dp_hang_gather **out);
 
-/* Takes and sends what can be now, without waiting; to be called several times a second, by the
- * thread that also calls dp_host_link_lost(). Returns whether another host has told of a hang.
- * NULL: false. */
-bool dp_hang_gather_look(struct dp_hang_gather *gather);
+/* Takes and sends what can be now, without waiting, where `gives`: this rank is to give its host's
+ * rows. To be called several times a second, by the thread that also calls dp_host_link_lost().
+ * Returns whether another host has told of a hang. NULL: false. */
+bool dp_hang_gather_look(struct dp_hang_gather *gather, bool gives);
 
 /* Gives the rows of this host, once. */
 void dp_hang_gather_put(struct dp_hang_gather *gather, const struct dp_hang_row *rows, int count);

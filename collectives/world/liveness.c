@@ -10,6 +10,7 @@ struct signs {
     struct dp_local_sign sign;
     struct dp_trace_mark mark;
     struct dp_watchdog_question question;
+    atomic_int speaker; /* of the host, in what its first rank shows (hang_gather.h) */
 };
 
 struct dp_liveness {
@@ -102,7 +103,11 @@ struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *l)
 
 dp_status dp_liveness_gather(struct dp_liveness *l, struct dp_hang_gather **out)
 {
-    return dp_hang_gather_create(l->group, &l->link, out);
+    const struct dp_group *group = l->group;
+    const int first = dp_group_leader(group, group->node_of[group->rank]);
+    struct signs *signs = dp_group_peer(group, l->signs, first);
+
+    return dp_hang_gather_create(l->group, &l->link, signs != NULL ? &signs->speaker : NULL, out);
 }
 
 dp_status dp_liveness_watchdog(const struct dp_liveness *l, const char *host,

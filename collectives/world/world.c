@@ -41,6 +41,10 @@ static const char *const settings[][2] = {
  * at most a millisecond. */
 static const uint64_t rest_ns = 1000000000;
 
+/* mpirun ends a job in which a rank has died; but it may take long to notice on a busy machine, and
+ * a rank that ends the job before it does takes the dead rank's exit code from it. */
+enum { MPIRUN_S = 30 };
+
 /* State of dp_world_farewell(): the current world, and whether this process was asked to end. */
 static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_world *the_world;
@@ -90,6 +94,7 @@ static dp_status world_over_mpi(struct dp_world *world)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int provided = 0, length = 0;
 
+    world->mpirun = getenv("OMPI_COMM_WORLD_RANK") != NULL; /* MPI itself sets it, too */
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         (void)setenv(settings[i][0], settings[i][1], 0);
     }
@@ -154,7 +159,8 @@ static struct dp_loss lost(void *liveness)
 /* An error here may be this rank's alone. */
 static dp_status watch(struct dp_world *world)
 {
-    struct dp_failure_detector_config config = {.cancel = world->all->cancel, .lost = lost};
+    struct dp_failure_detector_config config = {
+        .cancel = world->all->cancel, .lost = lost, .launcher_s = world->mpirun ? MPIRUN_S : 0};
     dp_status status = DP_OK;
 
     if (world->all->size > 1) {

@@ -19,6 +19,7 @@ struct dp_world {
     struct dp_roles roles;  /* of all ranks; at first all train */
     enum dp_role role;      /* of this one */
     bool mpi;               /* started by mpirun or srun */
+    bool mpirun;            /* by Open MPI's mpirun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */

@@ -101,6 +101,14 @@ def case_a_rank_that_hangs_on_another_host_is_in_the_one_table():
          "did not arrive: rank 3 (h2): slee", "the reason in run.json")
 
 
+def case_the_first_rank_of_a_host_that_stops_is_in_the_one_table():
+    result = hung_once(begin_on_hosts("stop:rank=2,step=5,bucket=0", 4))
+    check(re.search(r"\nrank host .*\n +0 h1 (.*\n)+ +1 h1 (.*\n)+ +2 h2 .*  stopped by a signal.*"
+                    r"\n(.*\n)* +3 h2 .*  waits for other ranks", result.err), f"{result}")
+    check(re.search(r"error: rank 0 \(h1\): no progress for .* s: did not arrive: rank 2 \(h2\): "
+                    "stopped by a signal", result.errors[0]), f"{result}")
+
+
 def case_a_host_that_does_not_answer_is_named():
     # Rank 1 stops between two steps, where rank 0 waits for it outside of a step.
     runs = [begin_on_hosts("stop:rank=0,step=5,bucket=0", 2),

@@ -113,6 +113,20 @@ def case_a_rank_that_dies_while_strategies_are_measured_is_named():
     check("rank 1 (h2): rank 0 (h1) has died" in result.errors[0], f"not reported:\n{result}")
 
 
+def case_a_death_that_mpirun_is_slow_to_notice_has_its_exit_code():
+    started = start(2, 2, small_cfg(), *endless(), "--set", "comm.strategy=direct", "--out",
+                    harness.scratch / "out")
+    started.wait_for("step 5", lambda: steps_done(harness.scratch / "out") >= 5)
+    victim = ranks_in(started)[1]
+    daemon = int(pathlib.Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(daemon, signal.SIGSTOP)
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(6)  # longer than a rank waits where its launcher may be one that ends nobody
+    os.kill(daemon, signal.SIGCONT)
+    result = started.finish()
+    same((result.code, len(result.errors)), (137, 1), f"exit code and errors of\n{result}\n")
+
+
 def case_a_job_that_is_asked_to_end_has_no_dead():
     # mpirun ends the ranks of other hosts two seconds after its own, which are inside of a step.
     cfg = small_cfg(mlp_layers(4096, 4096))

@@ -51,7 +51,8 @@ static bool looked(int times)
 static void a_death_is_reported_once(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     const size_t live = dp_mem_live();
     struct dp_log_capture capture;
@@ -85,10 +86,11 @@ static void a_death_is_reported_once(void **state)
 }
 
 /* The seconds that dp_failure_detector_stand_by() takes after the first check. */
-static double stands_by(int who)
+static double stands_by(int who, int launcher_s)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort, .launcher_s = launcher_s};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns;
     double taken_s;
@@ -111,15 +113,17 @@ static void only_after_a_death_does_a_launcher_get_time_to_end_ranks(void **stat
 {
     (void)state;
 
-    assert_true(stands_by(-1) < 1.0);
-    assert_true(stands_by(2) > 3.0);
+    assert_true(stands_by(-1, 1) < 1.0);
+    assert_true(stands_by(2, 0) > 3.0);
+    assert_true(stands_by(2, 1) < 3.0);
     dp_failure_detector_stand_by(NULL);
 }
 
 static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -174,7 +178,8 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
     const struct dp_watchdog_config watched = {
         .ranks = &rank, .count = 1, .host = "h1", .look = dp_process_look};
     atomic_int cancel = 0;
-    struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     const uint64_t begin_ns = dp_now_ns();
     (void)state;
@@ -209,7 +214,8 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
 static void nothing_is_checked_after_the_end(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     int before;
     (void)state;
@@ -244,8 +250,8 @@ static struct hung hang(int who)
     assert_true(hung.pid >= 0);
     if (hung.pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel,    lost, NULL,
-                                                          note_abort, NULL, NULL};
+        const struct dp_failure_detector_config config = {
+            .cancel = &cancel, .lost = lost, .abort = note_abort};
         struct dp_failure_detector *detector;
 
         atomic_store(&dead, who);
@@ -303,8 +309,8 @@ static int write_unread(void (*handler)(int))
     pid = fork();
     if (pid == 0) {
         atomic_int cancel = 0;
-        const struct dp_failure_detector_config config = {&cancel,    lost, NULL,
-                                                          note_abort, NULL, NULL};
+        const struct dp_failure_detector_config config = {
+            .cancel = &cancel, .lost = lost, .abort = note_abort};
         struct dp_failure_detector *detector;
 
         (void)alarm(4); /* less than a thread hangs */
@@ -347,7 +353,8 @@ static void unread_output_is_not_a_dead_rank(void **state)
 static void after_the_end_a_broken_pipe_has_its_old_effect(void **state)
 {
     atomic_int cancel = 0;
-    const struct dp_failure_detector_config config = {&cancel, lost, NULL, note_abort, NULL, NULL};
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     struct sigaction now;
     (void)state;

@@ -1,4 +1,5 @@
 /* test_hang_gather.c - rows of all hosts come together at the first that answers. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "tests/support/arrays.h"
@@ -31,7 +32,7 @@ static int wait_for(struct dp_hang_gather *g, int wanted)
         }
         if (known < wanted) {
             (void)nanosleep(&nap, NULL);
-            (void)dp_hang_gather_look(g);
+            (void)dp_hang_gather_look(g, true);
         }
     } while (known < wanted && dp_now_ns() < end_ns);
     return known;
@@ -72,42 +73,66 @@ static size_t wrong_rows(const struct dp_hang_gather *g, int without_node)
     return wrong;
 }
 
+/* What a rank has: which of its host speaks, its link, and its gather. */
+struct side {
+    atomic_int *speakers, *speaker;
+    struct dp_host_link link;
+    struct dp_hang_gather *g;
+};
+
+static size_t begin(struct dp_group *group, struct side *side)
+{
+    const int first = dp_group_leader(group, group->node_of[group->rank]);
+    size_t wrong = 0;
+
+    *side = (struct side){.speakers = dp_group_memory(group, DP_MEM_COMM, sizeof(atomic_int))};
+    side->speaker = dp_group_peer(group, side->speakers, first);
+    dp_host_link_init(&side->link);
+    wrong += side->speaker == NULL;
+    wrong += dp_host_link_open(group, &side->link) != DP_OK;
+    wrong += dp_hang_gather_create(group, &side->link, side->speaker, &side->g) != DP_OK;
+    wrong += side->g == NULL || dp_hang_gather_look(side->g, true);
+    return wrong + (dp_group_barrier(group) != DP_OK);
+}
+
+static size_t end(struct dp_group *group, struct side *side)
+{
+    const size_t wrong = dp_group_barrier(group) != DP_OK;
+
+    dp_hang_gather_destroy(side->g);
+    dp_host_link_close(&side->link);
+    dp_group_release(group, side->speakers);
+    return wrong;
+}
+
 /* One host is stuck as a whole: the others have each other's rows by the other way round; then it
  * answers after all. */
 static size_t gather(struct dp_group *group, const void *arg)
 {
     const bool stuck = node_of[group->rank] == STUCK_NODE;
-    struct dp_host_link link;
-    struct dp_hang_gather *g = NULL;
-    size_t wrong = 0;
+    const bool first = group->rank != 2; /* which is not the first of its host */
+    struct side side;
+    size_t wrong = begin(group, &side);
+    struct dp_hang_gather *g = side.g;
     (void)arg;
 
-    dp_host_link_init(&link);
-    wrong += dp_host_link_open(group, &link) != DP_OK;
-    wrong += dp_hang_gather_create(group, &link, &g) != DP_OK;
-    wrong += (g == NULL) != (group->rank == 2); /* which is not the first of its host */
-    wrong += dp_hang_gather_look(g);
-    wrong += dp_group_barrier(group) != DP_OK;
-    if (g != NULL && !stuck) {
+    if (first && !stuck) {
         give(group, g);
         wrong += wait_for(g, RANKS - 1) != RANKS - 1 || wrong_rows(g, STUCK_NODE) > 0;
-        wrong += dp_hang_gather_complete(g) || !dp_hang_gather_look(g);
+        wrong += dp_hang_gather_complete(g) || !dp_hang_gather_look(g, true);
         wrong += dp_hang_gather_reports(g) != (group->rank == 0);
-        wrong += dp_host_link_lost(&link, 30); /* rows are no farewell */
+        wrong += dp_host_link_lost(&side.link, 30); /* rows are no farewell */
     }
     wrong += dp_group_barrier(group) != DP_OK;
     if (stuck) {
-        wrong += !dp_hang_gather_look(g);
+        wrong += dp_hang_gather_look(g, false) || !dp_hang_gather_look(g, true);
         give(group, g);
     }
-    if (g != NULL) {
+    if (first) {
         wrong += wait_for(g, RANKS) != RANKS || wrong_rows(g, -1) > 0;
         wrong += !dp_hang_gather_complete(g) || dp_hang_gather_reports(g) != (group->rank == 0);
     }
-    wrong += dp_group_barrier(group) != DP_OK;
-    dp_hang_gather_destroy(g);
-    dp_host_link_close(&link);
-    return wrong;
+    return wrong + end(group, &side);
 }
 
 static void rows_go_round_a_host_that_is_stuck_and_the_first_host_reports(void **state)
@@ -117,8 +142,67 @@ static void rows_go_round_a_host_that_is_stuck_and_the_first_host_reports(void *
     assert_int_equal(on_local_nodes(RANKS, node_of, gather, NULL), 0);
 }
 
+/* The first rank of a host is stopped: the second one has its connections, too, and keeps them when
+ * the first one goes on. */
+static size_t gather_by_the_second(struct dp_group *group, const void *arg)
+{
+    const bool stopped = group->rank == 1;
+    struct side side;
+    size_t wrong = begin(group, &side);
+    (void)arg;
+
+    if (!stopped) {
+        give(group, side.g);
+        wrong += wait_for(side.g, RANKS) != RANKS || wrong_rows(side.g, -1) > 0;
+        wrong += dp_hang_gather_reports(side.g) != (group->rank == 0);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (stopped) {
+        int count;
+        give(group, side.g);
+        wrong += dp_hang_gather_look(side.g, true) || dp_hang_gather_reports(side.g);
+        for (int i = 0; i < RANKS; i++) {
+            wrong += dp_hang_gather_rows(side.g, &count)[i].known;
+        }
+    }
+    return wrong + end(group, &side);
+}
+
+static void the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped(void **state)
+{
+    (void)state;
+
+    assert_int_equal(on_local_nodes(RANKS, node_of, gather_by_the_second, NULL), 0);
+}
+
+/* Without shared memory two ranks of a host cannot agree on who uses the connections. */
+static size_t gather_apart(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link link;
+    struct dp_hang_gather *g = NULL;
+    size_t wrong = 0;
+    (void)arg;
+
+    dp_host_link_init(&link);
+    wrong += dp_host_link_open(group, &link) != DP_OK;
+    wrong += dp_hang_gather_create(group, &link, NULL, &g) != DP_OK;
+    wrong += (g == NULL) != (group->rank == 2);
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_hang_gather_destroy(g);
+    dp_host_link_close(&link);
+    return wrong;
+}
+
+static void without_shared_memory_the_first_rank_alone_has_the_connections(void **state)
+{
+    (void)state;
+
+    assert_int_equal(on_local_nodes(RANKS, node_of, gather_apart, NULL), 0);
+}
+
 static size_t create(struct dp_group *group, const void *arg)
 {
+    atomic_int speaker = 0;
     struct dp_host_link link;
     struct dp_hang_gather *g = NULL;
     size_t wrong;
@@ -127,7 +211,7 @@ static size_t create(struct dp_group *group, const void *arg)
     dp_host_link_init(&link);
     dp_status status = dp_host_link_open(group, &link);
     if (status == DP_OK) {
-        status = dp_hang_gather_create(group, &link, &g);
+        status = dp_hang_gather_create(group, &link, &speaker, &g);
     }
     wrong = status != DP_OK && status != DP_ERR_NOMEM && status != DP_ERR_CANCELLED;
     wrong += status != DP_OK && g != NULL;
@@ -144,7 +228,7 @@ static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
     dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; nth < 60; nth++) {
         dp_mem_fail_nth(nth);
-        (void)on_local_nodes(2, (const int[]){0, 1}, create, NULL);
+        (void)on_local_nodes(3, (const int[]){0, 1, 1}, create, NULL);
         dp_mem_fail_nth(0);
         assert_int_equal(dp_mem_live(), live);
     }
@@ -155,6 +239,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_round_a_host_that_is_stuck_and_the_first_host_reports),
+        cmocka_unit_test(the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped),
+        cmocka_unit_test(without_shared_memory_the_first_rank_alone_has_the_connections),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
 

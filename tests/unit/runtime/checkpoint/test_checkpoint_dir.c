@@ -14,6 +14,7 @@
 #include "base/files/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/system/process.h"
 #include "base/system/process_tag.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/checkpoint/checkpoint_save.h"
@@ -87,15 +88,22 @@ static void latest_is_replaced_only_if_it_is_a_link(void **state)
     }
 }
 
-/* "checkpoints/NAME-TAG", of this process or of another one on this host, or on another host. */
-static const char *hidden(const char *name, const char *host, pid_t pid)
+/* "checkpoints/NAME-TAG", of a process on this host or on another one that started then. */
+static const char *hidden_since(const char *name, const char *host, pid_t pid, uint64_t start)
 {
     char tag[DP_PROCESS_TAG_BYTES], path[256];
 
     dp_process_tag(tag);
     *strrchr(tag, '-') = '\0';
-    (void)snprintf(path, sizeof(path), "checkpoints/%s-%s%s-%ld", name, host, tag, (long)pid);
+    (void)snprintf(path, sizeof(path), "checkpoints/%s-%s%s-%ld.%" PRIu64, name, host, tag,
+                   (long)pid, start);
     return scratch_path(path);
+}
+
+/* The same of the process that has the number now. */
+static const char *hidden(const char *name, const char *host, pid_t pid)
+{
+    return hidden_since(name, host, pid, dp_process_start(pid));
 }
 
 static pid_t dead_process(void)
@@ -130,6 +138,25 @@ static void leftovers_of_dead_processes_are_deleted(void **state)
     assert_int_equal(save(1, 1), DP_OK);
     assert_int_equal(scratch_count("checkpoints"), 3); /* the new one, latest, and the live one */
     assert_int_equal(access(hidden(".tmp-step-00000001", "", getppid()), F_OK), 0);
+}
+
+/* In a container numbers are soon used again: the run that goes on may have those of the one that
+ * was killed. */
+static void a_leftover_whose_process_has_another_ones_number_is_deleted(void **state)
+{
+    const pid_t lives = getppid();
+    const uint64_t start = dp_process_start(lives);
+    (void)state;
+
+    assert_true(start > 0);
+    assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
+    make_leftover(hidden_since(".tmp-step-00000001", "", lives, start - 1));
+    make_leftover(hidden_since(".tmp-step-00000002", "", lives, start));
+    make_leftover(hidden_since(".tmp-step-00000003", "", lives, 0)); /* when, is not known */
+    assert_int_equal(save(1, 1), DP_OK);
+    assert_int_equal(access(hidden_since(".tmp-step-00000001", "", lives, start - 1), F_OK), -1);
+    assert_int_equal(access(hidden_since(".tmp-step-00000002", "", lives, start), F_OK), 0);
+    assert_int_equal(access(hidden_since(".tmp-step-00000003", "", lives, 0), F_OK), 0);
 }
 
 /* Sets when a file was written. */
@@ -310,6 +337,7 @@ int main(void)
         WITH_FOLDER(keep_every_keeps_checkpoints_for_good),
         WITH_FOLDER(latest_is_replaced_only_if_it_is_a_link),
         WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
+        WITH_FOLDER(a_leftover_whose_process_has_another_ones_number_is_deleted),
         WITH_FOLDER(leftovers_of_other_hosts_are_deleted_once_they_are_old),
         WITH_FOLDER(files_of_others_are_not_deleted),
         WITH_FOLDER(a_foreign_file_in_a_checkpoint_is_kept),

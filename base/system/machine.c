@@ -306,36 +306,38 @@ void dp_machine_cpuset_bytes(const struct dp_machine *machine, unsigned char byt
     }
 }
 
-bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
-                    char *near, size_t size)
+/* The CPUs that a device is near to, as the system writes them; "" where it does not. */
+static void read_near(const char *folder, const char *bus, char *near, size_t size)
 {
-    const hwloc_bitmap_t theirs = hwloc_bitmap_alloc();
-    char path[256], name[32];
+    char name[32] = "", path[256];
     FILE *file;
-    bool far = false;
 
-    near[0] = '\0';
-    for (size_t i = 0; i < sizeof(name); i++) {
+    for (size_t i = 0; bus[i] != '\0' && i + 1 < sizeof(name); i++) {
         name[i] = (char)tolower((unsigned char)bus[i]); /* as folders are named */
-        if (bus[i] == '\0') {
-            break;
-        }
     }
-    name[sizeof(name) - 1] = '\0';
     (void)snprintf(path, sizeof(path), "%s/%s/local_cpulist", folder, name);
     file = fopen(path, "re");
-    if (theirs != NULL && file != NULL && fgets(near, (int)size, file) != NULL) {
-        near[strcspn(near, "\n")] = '\0';
-        far = hwloc_bitmap_list_sscanf(theirs, near) == 0 && !hwloc_bitmap_iszero(theirs) &&
-              !hwloc_bitmap_intersects(theirs, machine->topology->allowed);
+    if (file == NULL || fgets(near, (int)size, file) == NULL) {
+        near[0] = '\0';
     }
     if (file != NULL) {
         (void)fclose(file);
     }
+    near[strcspn(near, "\n")] = '\0';
+}
+
+bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
+                    char *near, size_t size)
+{
+    const hwloc_bitmap_t theirs = hwloc_bitmap_alloc();
+    bool far;
+
+    read_near(folder, bus, near, size);
+    far = theirs != NULL && hwloc_bitmap_list_sscanf(theirs, near) == 0 &&
+          !hwloc_bitmap_iszero(theirs) &&
+          !hwloc_bitmap_intersects(theirs, machine->topology->allowed);
     hwloc_bitmap_free(theirs);
-    if (!far) {
-        near[0] = '\0';
-    }
+    near[0] = far ? near[0] : '\0';
     return far;
 }
 

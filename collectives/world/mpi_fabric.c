@@ -1,5 +1,7 @@
+#define _GNU_SOURCE /* dl_iterate_phdr */
 #include "collectives/world/mpi_fabric.h"
 
+#include <link.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,45 +75,77 @@ bool dp_fabric_is_tcp(const char *text)
     return strstr(text, "TCP between nodes") != NULL;
 }
 
-/* The component whose version variable `index` is, or NULL. */
-static const char *component_of(int index, char name[NAME_BYTES])
-{
-    int length = NAME_BYTES, none = 0, verbosity, bind, scope;
-    MPI_Datatype type;
-    MPI_T_enum kinds;
+/* Names of open components. */
+struct open_components {
+    char names[COMPONENTS_MAX][NAME_BYTES];
+    const char *all[COMPONENTS_MAX + 1]; /* NULL ends it */
+    int count;
+    bool protocol; /* one of them is a PML */
+};
 
-    if (MPI_T_cvar_get_info(index, name, &length, &verbosity, &type, &kinds, NULL, &none, &bind,
-                            &scope) != MPI_SUCCESS) {
-        return NULL; /* of a component that is closed */
+static void add(struct open_components *open, const char *name, size_t length)
+{
+    if (open->count < COMPONENTS_MAX && length < NAME_BYTES &&
+        (strncmp(name, "pml_", 4) == 0 || strncmp(name, "btl_", 4) == 0 ||
+         strncmp(name, "mtl_", 4) == 0)) {
+        memcpy(open->names[open->count], name, length);
+        open->names[open->count][length] = '\0';
+        open->all[open->count] = open->names[open->count];
+        open->count++;
+        open->protocol = open->protocol || name[0] == 'p';
     }
-    const size_t used = strlen(name), end = sizeof(ending) - 1;
-    if (used <= end || strcmp(name + used - end, ending) != 0 ||
-        (strncmp(name, "pml_", 4) != 0 && strncmp(name, "btl_", 4) != 0 &&
-         strncmp(name, "mtl_", 4) != 0)) {
-        return NULL;
+}
+
+/* Components that are files: mca_pml_ob1.so. Those that were not chosen have been unloaded. */
+static int add_loaded(struct dl_phdr_info *info, size_t size, void *context)
+{
+    static const char prefix[] = "/mca_";
+    const char *name = info->dlpi_name == NULL ? NULL : strrchr(info->dlpi_name, '/');
+
+    (void)size;
+    if (name != NULL && strncmp(name, prefix, sizeof(prefix) - 1) == 0) {
+        name += sizeof(prefix) - 1;
+        add(context, name, strcspn(name, "."));
     }
-    name[used - end] = '\0';
-    return name;
+    return 0;
+}
+
+/* Components that are parts of the library. Where they are files MPI_T_init_thread() would load all
+ * of them again. */
+static void add_registered(struct open_components *open)
+{
+    char name[NAME_BYTES];
+    int provided, variables = 0;
+
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) {
+        return;
+    }
+    if (MPI_T_cvar_get_num(&variables) != MPI_SUCCESS) {
+        variables = 0;
+    }
+    for (int i = 0; i < variables; i++) {
+        int length = NAME_BYTES, none = 0, verbosity, bind, scope;
+        MPI_Datatype type;
+        MPI_T_enum kinds;
+        if (MPI_T_cvar_get_info(i, name, &length, &verbosity, &type, &kinds, NULL, &none, &bind,
+                                &scope) == MPI_SUCCESS) { /* else its component is closed */
+            const char *end = strstr(name, ending);
+            add(open, name, end == NULL ? NAME_BYTES : (size_t)(end - name));
+        }
+    }
+    (void)MPI_T_finalize();
 }
 
 void dp_mpi_fabric(int nodes, char text[DP_FABRIC_BYTES])
 {
     const struct dp_fabric_settings settings = {getenv("UCX_TLS"), getenv("FI_PROVIDER")};
-    char names[COMPONENTS_MAX][NAME_BYTES];
-    const char *components[COMPONENTS_MAX + 1] = {NULL};
-    int provided, variables = 0, count = 0;
+    struct open_components open = {.count = 0};
 
-    text[0] = '\0';
-    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) {
-        return;
+    (void)dl_iterate_phdr(add_loaded, &open);
+    if (!open.protocol) {
+        open.count = 0;
+        add_registered(&open);
     }
-    if (MPI_T_cvar_get_num(&variables) == MPI_SUCCESS) {
-        for (int i = 0; i < variables && count < COMPONENTS_MAX; i++) {
-            components[count] = component_of(i, names[count]);
-            count += components[count] != NULL ? 1 : 0;
-        }
-    }
-    components[count] = NULL;
-    (void)MPI_T_finalize();
-    dp_fabric_text(components, nodes, settings, text);
+    open.all[open.count] = NULL;
+    dp_fabric_text(open.all, nodes, settings, text);
 }

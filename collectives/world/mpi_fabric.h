@@ -10,7 +10,8 @@ enum { DP_FABRIC_BYTES = 80 };
 
 /*
  * What Open MPI has chosen, from the components that are still open after MPI_Init: those not
- * chosen are closed, and their variables gone from MPI's tool interface (MPI 4.0, chapter 15).
+ * chosen are unloaded or, where they are parts of the library, closed, and their variables gone
+ * from MPI's tool interface (MPI 4.0, chapter 15).
  *
  *   nodes  number of nodes of the job
  *   text   out  "shared memory on a node, TCP between nodes"; "" where it is not known: another

@@ -11,8 +11,8 @@ static void draw_rank(const struct dp_run_job *job, struct dp_progress *progress
 {
     const struct dp_rank_place *p = &job->places[rank];
 
-    dp_progress_line(progress, "    rank %d: cpus %s%s%s, %d thread%s", rank, p->cpus,
-                     p->numa[0] == '\0' ? "" : ", NUMA node ", p->numa, p->threads,
+    dp_progress_line(progress, "    rank %d: host %s, cpus %s%s%s, %d thread%s", rank, p->host,
+                     p->cpus, p->numa[0] == '\0' ? "" : ", NUMA node ", p->numa, p->threads,
                      dp_plural(p->threads));
 }
 

@@ -63,7 +63,7 @@ def case_a_dry_run_draws_the_nodes():
     shown = subprocess.run(words, text=True, stdin=subprocess.DEVNULL, capture_output=True,
                            check=False, timeout=harness.PATIENCE).stdout
     check("\nmessages by shared memory\n  node " in shown, shown)
-    check("\n    rank 0: cpus " in shown and "\n    rank 1: cpus " in shown, shown)
+    check("\n    rank 0: host " in shown and "\n    rank 1: host " in shown, shown)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 #include "base/system/machine.h"
 
-#include <ctype.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -306,24 +305,36 @@ void dp_machine_cpuset_bytes(const struct dp_machine *machine, unsigned char byt
     }
 }
 
+/* As folders of PCI devices are named. */
+static void lower(const char *bus, char *name, size_t size)
+{
+    static const char upper[] = "ABCDEF", small[] = "abcdef";
+
+    (void)snprintf(name, size, "%s", bus);
+    for (; *name != '\0'; name++) {
+        const char *digit = strchr(upper, *name);
+        if (digit != NULL) {
+            *name = small[digit - upper];
+        }
+    }
+}
+
 /* The CPUs that a device is near to, as the system writes them; "" where it does not. */
 static void read_near(const char *folder, const char *bus, char *near, size_t size)
 {
-    char name[32] = "", path[256];
+    char name[32], path[256];
     FILE *file;
 
-    for (size_t i = 0; bus[i] != '\0' && i + 1 < sizeof(name); i++) {
-        name[i] = (char)tolower((unsigned char)bus[i]); /* as folders are named */
-    }
+    lower(bus, name, sizeof(name));
     (void)snprintf(path, sizeof(path), "%s/%s/local_cpulist", folder, name);
+    near[0] = '\0';
     file = fopen(path, "re");
-    if (file == NULL || fgets(near, (int)size, file) == NULL) {
-        near[0] = '\0';
-    }
     if (file != NULL) {
+        if (fgets(near, (int)size, file) != NULL) {
+            near[strcspn(near, "\n")] = '\0';
+        }
         (void)fclose(file);
     }
-    near[strcspn(near, "\n")] = '\0';
 }
 
 bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
@@ -337,7 +348,9 @@ bool dp_machine_far(const struct dp_machine *machine, const char *folder, const 
           !hwloc_bitmap_iszero(theirs) &&
           !hwloc_bitmap_intersects(theirs, machine->topology->allowed);
     hwloc_bitmap_free(theirs);
-    near[0] = far ? near[0] : '\0';
+    if (!far) {
+        near[0] = '\0';
+    }
     return far;
 }
 

@@ -5,7 +5,7 @@
 #define DP_COLLECTIVES_WORLD_WORLD_H
 
 #include "collectives/core/group.h"
-#include "collectives/world/mpi_fabric.h"
+#include "collectives/core/fabric_mpi.h"
 #include "collectives/world/roles.h"
 
 struct dp_failure_detector;
@@ -23,7 +23,7 @@ struct dp_world {
     bool mpirun;            /* by Open MPI's mpirun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
-    char fabric[DP_FABRIC_BYTES];         /* what messages go by (mpi_fabric.h); "": not known */
+    char fabric[DP_FABRIC_BYTES];         /* what messages go by (fabric_mpi.h); "": not known */
     struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */
     struct dp_watchdog *watchdog;         /* owned; NULL: alone */
     struct dp_hang_gather *gather;        /* owned; NULL: no connection to another host */

@@ -70,3 +70,16 @@ dp_status dp_run_place(struct dp_run_job *job)
     }
     return dp_group_allgather(group, &mine, sizeof(mine), job->places);
 }
+
+void dp_run_warn_of_far_gpu(const struct dp_run_job *job)
+{
+    char bus[DP_UNIT_NAME] = "", near[64];
+
+    if (!job->device->host_memory && job->device->units != NULL &&
+        job->device->units->name(bus) == DP_OK &&
+        dp_machine_far(job->machine, "/sys/bus/pci/devices", bus, near, sizeof(near))) {
+        DP_WARN("the GPU at %s is near to cpus %s, but this rank has %s: copies cross between "
+                "sockets; bind ranks near their GPUs (mpirun --map-by numa)",
+                bus, near, job->machine->cpus);
+    }
+}

@@ -10,4 +10,8 @@
  * places, threads. Where one rank fails, all do. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_run_job *job);
 
+/* Warns where this process is bound to one socket, and its GPU hangs at another. Local; after the
+ * ranks have their GPUs. */
+void dp_run_warn_of_far_gpu(const struct dp_run_job *job);
+
 #endif

@@ -112,20 +112,6 @@ static dp_status compare_arguments(const struct dp_run_job *job)
     return dp_consistency_check(job->world->all, items, sizeof(items) / sizeof(items[0]));
 }
 
-/* A process bound to one socket, whose GPU hangs at another. */
-static void warn_of_far_gpu(const struct dp_run_job *job)
-{
-    char bus[DP_UNIT_NAME] = "", near[64];
-
-    if (!job->device->host_memory && job->device->units != NULL &&
-        job->device->units->name(bus) == DP_OK &&
-        dp_machine_far(job->machine, "/sys/bus/pci/devices", bus, near, sizeof(near))) {
-        DP_WARN("the GPU at %s is near to cpus %s, but this rank has %s: copies cross between "
-                "sockets; bind ranks near their GPUs (mpirun --map-by numa)",
-                bus, near, job->machine->cpus);
-    }
-}
-
 /* Rank 0. */
 static dp_status resolve(const struct dp_run_options *options, char **text)
 {
@@ -176,7 +162,7 @@ dp_status dp_run_configure(struct dp_run_job *job)
     if (job->world->all->size > 1) {
         DP_TRY(dp_gpu_peers_create(job->world->all, job->device)); /* each then has its own */
     }
-    warn_of_far_gpu(job);
+    dp_run_warn_of_far_gpu(job);
     return DP_OK;
 }
 

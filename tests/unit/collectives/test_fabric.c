@@ -1,5 +1,5 @@
 /*
- * test_mpi_fabric.c - what Open MPI's open components mean for messages.
+ * test_fabric.c - what Open MPI's open components mean for messages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/world/mpi_fabric.h"
+#include "collectives/core/fabric_mpi.h"
 
 static const struct dp_fabric_settings none;
 

@@ -1,8 +1,8 @@
 /*
- * mpi_fabric.h - by what MPI's messages go: shared memory, TCP, UCX, libfabric.
+ * fabric_mpi.h - by what MPI's messages go: shared memory, TCP, UCX, libfabric.
  */
-#ifndef DP_COLLECTIVES_WORLD_MPI_FABRIC_H
-#define DP_COLLECTIVES_WORLD_MPI_FABRIC_H
+#ifndef DP_COLLECTIVES_CORE_FABRIC_MPI_H
+#define DP_COLLECTIVES_CORE_FABRIC_MPI_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* dl_iterate_phdr */
-#include "collectives/world/mpi_fabric.h"
+#include "collectives/core/fabric_mpi.h"
 
 #include <link.h>
 #include <mpi.h>

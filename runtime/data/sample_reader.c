@@ -47,9 +47,18 @@ void dp_sample_reader_crop(struct dp_sample_reader *reader, const struct dp_crop
     reader->crop = crop;
 }
 
+void dp_sample_reader_pass(struct dp_sample_reader *reader, bool passes)
+{
+    reader->fetcher.passes = passes;
+}
+
 void dp_sample_reader_destroy(struct dp_sample_reader *reader)
 {
     if (reader != NULL) {
+        const struct dp_samples *s = reader->samples;
+        if (reader->fetcher.held != 0 && s->source->leave != NULL) { /* it has read some */
+            s->source->leave(s->state, &reader->fetcher);
+        }
         dp_decoder_destroy(reader->decoder);
         dp_buffer_release(&reader->fetcher.bytes);
         dp_buffer_release(&reader->fetcher.more);

@@ -14,6 +14,8 @@ struct dp_sample_reader;
 /* Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_sample_reader_create(struct dp_samples *samples,
                                              struct dp_sample_reader **out);
+
+/* While `samples` is open. */
 void dp_sample_reader_destroy(struct dp_sample_reader *reader);
 
 /* Bytes that a reader will work in, without those of libraries: found by reading a few samples that
@@ -23,6 +25,10 @@ size_t dp_sample_reader_need(struct dp_samples *samples);
 /* From now on samples are parts of pictures, as dp_decode_part() makes them; NULL: whole ones.
  * `crop` is borrowed. */
 void dp_sample_reader_crop(struct dp_sample_reader *reader, const struct dp_crop *crop);
+
+/* Whether samples that are read from now on will not be read again soon, and neither those near
+ * them: then they take no room that dp_samples_share() gives to others. */
+void dp_sample_reader_pass(struct dp_sample_reader *reader, bool passes);
 
 /* The sample as the source has it, until the next call. Errors: those of dp_source.fetch;
  * DP_ERR_DATA: its label is out of range. */

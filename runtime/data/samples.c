@@ -295,6 +295,39 @@ void dp_samples_keep(struct dp_samples *s, const uint8_t *bytes, const uint64_t 
         .bytes = bytes, .at = {at, at + train}, .there = {there, there + train}};
 }
 
+/* ---- what readers take, and share ---- */
+
+size_t dp_samples_fetcher_bytes(const struct dp_samples *s)
+{
+    return dp_samples_absent(s) || s->source->fetcher_bytes == NULL
+               ? 0
+               : s->source->fetcher_bytes(s->state);
+}
+
+/* Of the source's rows, among which one of each stretch may be held out to test with. */
+static size_t source_rows(const struct dp_samples *s, size_t rows)
+{
+    const size_t stretch = s->split.test > 0 ? s->split.count / s->split.test : 0;
+
+    return s->split.test == 0 ? rows
+           : stretch > 1      ? rows + rows / (stretch - 1) + 2
+                              : s->split.count;
+}
+
+size_t dp_samples_window_bytes(const struct dp_samples *s, size_t rows)
+{
+    return dp_samples_absent(s) || s->source->window_bytes == NULL
+               ? 0
+               : s->source->window_bytes(s->state, source_rows(s, rows));
+}
+
+dp_status dp_samples_share(struct dp_samples *s, size_t rows, size_t bytes)
+{
+    return dp_samples_absent(s) || s->source->share == NULL || bytes == 0
+               ? DP_OK
+               : s->source->share(s->state, source_rows(s, rows), bytes);
+}
+
 /* ---- places ---- */
 
 size_t dp_samples_locate(const struct dp_samples *s, enum dp_set set, size_t i, enum dp_set *from)

@@ -78,6 +78,19 @@ DP_CHECKED dp_status dp_samples_read_unit(const struct dp_samples *samples, size
 void dp_samples_keep(struct dp_samples *samples, const uint8_t *bytes, const uint64_t *at,
                      const uint8_t *there);
 
+/* The most that a reader's buffers of files take, found without reading: of sources that can be far
+ * away; 0: of others. */
+size_t dp_samples_fetcher_bytes(const struct dp_samples *samples);
+
+/* What rows of a window (window.h) of so many are read from, at most, in bytes: what readers want
+ * to share. 0: nothing. */
+size_t dp_samples_window_bytes(const struct dp_samples *samples, size_t rows);
+
+/* From now on readers that take training rows from windows of so many share what they have read
+ * and decompressed, in up to `bytes`; they give the same samples. At most once; where bytes is 0
+ * nothing changes. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_samples_share(struct dp_samples *samples, size_t rows, size_t bytes);
+
 /* Where sample `i` is to be found, for messages. */
 void dp_samples_name(const struct dp_samples *samples, enum dp_set set, size_t i, char *text,
                      size_t size);

@@ -62,7 +62,10 @@ struct dp_kept_units {
 /* What fetch() keeps from call to call, for one thread. Begins with zeros. */
 struct dp_fetcher {
     struct dp_buffer bytes, more;
-    uint64_t held; /* what the buffers hold, as the source numbers it from 1; 0: nothing */
+    uint64_t held;     /* what it holds, as the source numbers it from 1; 0: nothing */
+    const void *place; /* borrowed; of records: where that lies, decompressed */
+    bool shares;       /* of records: it lies in memory of all fetchers */
+    bool passes;       /* samples that it reads will not be read again soon */
     const struct dp_kept_units *kept; /* borrowed; NULL: all is read */
     uint64_t read_ns, expand_ns;      /* spent so far: see stream/stage.h */
     uint64_t read_bytes, expand_bytes;
@@ -128,6 +131,22 @@ struct dp_source {
     size_t (*unit_bytes)(const void *state, enum dp_set set, size_t unit);
     dp_status (*read_unit)(const void *state, enum dp_set set, size_t unit, size_t bytes,
                            uint8_t *out);
+
+    /* The most that the buffers of a fetcher will take. NULL: a few samples show it. */
+    size_t (*fetcher_bytes)(const void *state);
+
+    /*
+     * Whoever reads rows of a window at random needs all of its units again and again. NULL, all
+     * three: they are read again.
+     *
+     *   window_bytes  of the units that any `rows` training rows in a row lie in, at most
+     *   share         from now on fetchers share what they have read, in so many bytes. Errors:
+     *                 DP_ERR_NOMEM
+     *   leave         a fetcher will be used no more, and gives back what it shares
+     */
+    size_t (*window_bytes)(const void *state, size_t rows);
+    dp_status (*share)(void *state, size_t rows, size_t bytes);
+    void (*leave)(const void *state, struct dp_fetcher *fetcher);
 
     /* Writes where a sample is to be found: "pets/train/cat/7.png", "train.csv: line 3". */
     void (*name)(const void *state, enum dp_set set, size_t row, char *text, size_t size);

@@ -146,6 +146,8 @@ static void print_memory(const struct dp_config *c, struct dp_model *m,
             break;
         }
         plan.trainers = ranks[i];
+        plan.shared_bytes = dp_data_shared_bytes(
+            c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
         print_ranks(&plan, &limits);
     }
     printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");

@@ -58,7 +58,10 @@ static void try_table(const uint8_t *data, size_t size)
     table = dp_zalloc(blocks, sizeof(*table));
     if (table != NULL && dp_shard_table_read(data, &read, table, &problem) == DP_OK) {
         for (size_t i = 0; i < blocks; i++) {
-            at += table[i].stored;
+            if (table[i].at < at || table[i].at - at >= DP_SHARD_ALIGN) {
+                abort(); /* blocks that overlap, or bytes of none */
+            }
+            at = table[i].at + table[i].stored;
         }
         if (at != read.table_at) {
             abort(); /* blocks where the file has none */

@@ -283,5 +283,27 @@ def case_certificates_are_checked():
               "info")
 
 
+LIBRARIES = 24  # MB of a rank that --check takes for them
+
+
+def case_check_predicts_what_readers_of_a_server_hold():
+    source = harness.small_data(harness.scratch / "wide", 3000, 200, 32)
+    (harness.scratch / "files").mkdir(exist_ok=True)
+    ddp_data("pack", source, harness.scratch / "files/wide", "--zstd", 1)
+    sets = [word for text in ("data.cache=none", "data.workers=1", "train.steps=60",
+                              "data.shuffle=window", "data.window=1000", "train.lanes=0")
+            for word in ("--set", text)]
+    with Server() as server:
+        cfg = model(server.address("wide"), side=32)
+        told = train_well(cfg, "--check", *sets).out
+        asked = [uri for _, uri, *_ in server.requests()]
+        same(asked.count("/wide/shard-00000.rec"), 1, "requests of --check, of the shard's end")
+        predicted = float(re.search(r"^ 1 rank +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])
+        train_well(cfg, *sets, "--out", harness.scratch / "wide-out")
+    measured = harness.run_json(harness.scratch / "wide-out")["memory"]["input"] / 2**20
+    check(1.5 < measured <= predicted - LIBRARIES + 0.1 and predicted - LIBRARIES < 1.2 * measured,
+          f"{predicted} MB predicted, {measured} MB measured")
+
+
 if __name__ == "__main__":
     harness.main(globals())

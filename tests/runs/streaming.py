@@ -42,6 +42,12 @@ def case_windows_of_rows_are_permuted_alike_on_any_number_of_ranks():
     for ranks in (2, 4):
         out, _ = trained(cfg, f"window-{ranks}", *window, ranks=ranks)
         check(weights(out) == weights(first), f"{ranks} ranks: other bits")
+    packed = harness.scratch / "windows-packed"
+    ddp_data("pack", harness.scratch / "windows", packed, "--source", "folder", "--zstd", 1)
+    for number, (ranks, *sets) in enumerate(((1, "data.workers=3"), (2, "data.cache=raw"))):
+        out, _ = trained(cfg, f"window-shared-{number}", *window, "data.source=records",
+                         f"data.dir={packed}", *sets, ranks=ranks)
+        check(weights(out) == weights(first), f"{ranks} ranks, {sets}: other bits")
     other, _ = trained(cfg, "window-whole", "data.shuffle=true", "data.cache=none")
     check(weights(other) != weights(first), "a window changes nothing")
 
@@ -118,7 +124,8 @@ def case_what_threads_decode_in_is_predicted():
         path.write_bytes(wide)
     packed = harness.scratch / "wide-packed"
     ddp_data("pack", folder, packed, "--source", "folder", "--zstd", 1)
-    for sets in ((), ("--set", "data.source=records", "--set", f"data.dir={packed}")):
+    records = ("--set", "data.source=records", "--set", f"data.dir={packed}")
+    for sets in ((), records, (*records, "--set", "data.shuffle=window")):
         sets = (*sets, "--set", "data.cache=none", "--set", "data.workers=2")
         told = train_well(model(folder), "--check", *sets).out
         predicted = float(re.search(r"^ 1 rank +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])
@@ -193,6 +200,41 @@ def case_a_folder_that_vanishes_in_the_middle_of_an_epoch_ends_all_ranks():
     result = started.finish()
     same((result.code, len(result.errors)), (66, 1), f"exit code and errors of\n{result}\n")
     check(f"{folder}/train/" in result.errors[0], f"{result}")
+
+
+RECORDS = """\
+data: {{source: records, dir: "{dir}", cache: none}}
+train: {{global_batch: 50, eval_every: 0}}
+model: {{input: [32, 32, 1], layers: [flatten: {{}}, dense: {{units: 10}}]}}
+"""
+
+
+def case_a_shard_that_is_cut_off_or_overwritten_while_it_is_read_ends_all_ranks():
+    source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
+    cfg = harness.scratch / "cut.cfg"
+    for number, (damage, flags, words) in enumerate((
+            ("cut", (), r"{shard}: block \d+ \(samples \d+ to \d+ of the training set, "
+             r"counted from 0\): the file ends before byte \d+, it was longer when the run began"),
+            ("zeros", (), r"{shard}: block \d+ \(samples \d+ to \d+ of the training set, "
+             r"counted from 0\): is damaged"),
+            ("cut", ("--set", "data.on_bad_sample=skip"), r"\d+ of 1000 samples are bad so far"))):
+        packed = harness.scratch / f"cut-{number}"
+        ddp_data("pack", source, packed)
+        cfg.write_text(RECORDS.format(dir=packed))
+        started, _ = harness.begin(cfg, *flags, name=f"cut-out-{number}")
+        shard = packed / "shard-00000.rec"
+        half = shard.stat().st_size // 2
+        with shard.open("r+b") as file:
+            file.seek(half)
+            if damage == "cut":
+                file.truncate()
+            else:
+                file.write(bytes(half - 4000))
+        result = started.finish()
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        words = words.format(shard=re.escape(str(shard)))
+        check(re.search(words, result.errors[0]), f"no {words!r} in\n{result}")
+        check(not flags or f"{shard}: block " in result.err, f"no block is named:\n{result}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,12 @@ dp_status dp_data_file_open(struct dp_data_file *file, const char *dir, const ch
     return status;
 }
 
+dp_status dp_data_file_take(const struct dp_data_file *file, size_t at, void *out, size_t bytes,
+                            size_t *got)
+{
+    return dp_file_take_at(file->fd, file->path, at, out, bytes, got);
+}
+
 dp_status dp_data_file_read(const struct dp_data_file *file, size_t at, void *out, size_t bytes)
 {
     size_t got;

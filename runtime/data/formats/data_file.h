@@ -29,6 +29,10 @@ DP_CHECKED dp_status dp_data_file_open(struct dp_data_file *file, const char *di
 DP_CHECKED dp_status dp_data_file_read(const struct dp_data_file *file, size_t at, void *out,
                                        size_t bytes);
 
+/* The same; where the file ends before, it is no error, and `*got` is less. */
+DP_CHECKED dp_status dp_data_file_take(const struct dp_data_file *file, size_t at, void *out,
+                                       size_t bytes, size_t *got);
+
 void dp_data_file_close(struct dp_data_file *file);
 
 #endif

@@ -141,24 +141,33 @@ dp_status dp_block_pack(struct dp_block_packer *packer, const void *raw, size_t 
 /* ---- reading ---- */
 
 /* What zstd works with, in front of what it makes. */
-static size_t work_bytes(void)
+size_t dp_block_work_bytes(void)
 {
     return (ZSTD_estimateDCtxSize() + DP_MEM_ALIGN - 1) / DP_MEM_ALIGN * DP_MEM_ALIGN;
 }
 
-const uint8_t *dp_block_unpacked(const struct dp_shard_block *block, const void *stored,
-                                 const struct dp_buffer *memory)
+/* `work` [dp_block_work_bytes()] */
+static dp_status unpack(const struct dp_shard_block *block, const void *stored, void *work,
+                        uint8_t *out, struct dp_problem *problem)
 {
-    return block->zstd ? (const uint8_t *)memory->data + work_bytes() : stored;
+    ZSTD_DCtx *context = ZSTD_initStaticDCtx(work, dp_block_work_bytes());
+    size_t got;
+
+    if (context == NULL) {
+        return dp_problem_refuse(problem, DP_ERR_NOMEM, "memory for zstd");
+    }
+    got = ZSTD_decompressDCtx(context, out, block->raw, stored, block->stored);
+    if (ZSTD_isError(got) || got != block->raw) {
+        return dp_problem_refuse(problem, DP_ERR_DATA, "cannot be decompressed (zstd: %s)",
+                                 ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short");
+    }
+    return DP_OK;
 }
 
 dp_status dp_block_unpack(const struct dp_shard_block *block, const void *stored,
                           struct dp_buffer *memory, const uint8_t **raw, struct dp_problem *problem)
 {
-    const size_t work = work_bytes();
-    ZSTD_DCtx *context;
-    uint8_t *out;
-    size_t got;
+    const size_t work = dp_block_work_bytes();
 
     if (!block->zstd) {
         *raw = stored;
@@ -167,18 +176,17 @@ dp_status dp_block_unpack(const struct dp_shard_block *block, const void *stored
     if (!dp_buffer_reserve(memory, work + block->raw)) {
         return dp_problem_refuse(problem, DP_ERR_NOMEM, "%u bytes to decompress", block->raw);
     }
-    context = ZSTD_initStaticDCtx(memory->data, work);
-    if (context == NULL) {
+    *raw = (uint8_t *)memory->data + work;
+    return unpack(block, stored, memory->data, (uint8_t *)memory->data + work, problem);
+}
+
+dp_status dp_block_unpack_to(const struct dp_shard_block *block, const void *stored,
+                             struct dp_buffer *memory, uint8_t *out, struct dp_problem *problem)
+{
+    if (!dp_buffer_reserve(memory, dp_block_work_bytes())) {
         return dp_problem_refuse(problem, DP_ERR_NOMEM, "memory for zstd");
     }
-    out = (uint8_t *)memory->data + work;
-    got = ZSTD_decompressDCtx(context, out, block->raw, stored, block->stored);
-    if (ZSTD_isError(got) || got != block->raw) {
-        return dp_problem_refuse(problem, DP_ERR_DATA, "cannot be decompressed (zstd: %s)",
-                                 ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short");
-    }
-    *raw = out;
-    return DP_OK;
+    return unpack(block, stored, memory->data, out, problem);
 }
 
 dp_status dp_block_open(const struct dp_shard_block *block, const uint8_t *raw,

@@ -66,9 +66,15 @@ DP_CHECKED dp_status dp_block_unpack(const struct dp_shard_block *block, const v
                                      struct dp_buffer *memory, const uint8_t **raw,
                                      struct dp_problem *problem);
 
-/* Where dp_block_unpack() has left a block's bytes. */
-const uint8_t *dp_block_unpacked(const struct dp_shard_block *block, const void *stored,
-                                 const struct dp_buffer *memory);
+/* The same to where the caller wants a compressed block; `memory` holds what zstd works with.
+ *
+ *   out  out  [block->raw] */
+DP_CHECKED dp_status dp_block_unpack_to(const struct dp_shard_block *block, const void *stored,
+                                        struct dp_buffer *memory, uint8_t *out,
+                                        struct dp_problem *problem);
+
+/* The most of `memory` that either of them takes; where `out` is elsewhere, without the block. */
+size_t dp_block_work_bytes(void);
 
 /* What a decompressed block holds; borrows its bytes. */
 struct dp_block_view {

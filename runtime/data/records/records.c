@@ -30,6 +30,21 @@ static dp_status refuse_shard(const struct dp_records *r, size_t number, dp_stat
     return DP_FAIL(status, "%s: %s", dp_records_path(r, number), problem->text);
 }
 
+/* What is read once. */
+static dp_status read_all(const struct dp_records *r, size_t shard, bool end, uint64_t at,
+                          void *out, size_t bytes)
+{
+    size_t got;
+
+    DP_TRY(dp_shard_store_read(r->store, shard, end, at, out, bytes, &got));
+    return got == bytes
+               ? DP_OK
+               : DP_FAIL(DP_ERR_DATA,
+                         "%s: ends before byte %llu, it was longer when it was opened: copy "
+                         "it again, or pack again",
+                         dp_records_path(r, shard), (unsigned long long)at + bytes);
+}
+
 /* The head and the end of a shard. */
 static dp_status read_ends(struct dp_records *r, size_t number, struct dp_shard_foot *foot)
 {
@@ -39,14 +54,13 @@ static dp_status read_ends(struct dp_records *r, size_t number, struct dp_shard_
     dp_status status;
 
     if (!dp_shard_store_remote(r->store)) { /* else copies are checked as a whole */
-        DP_TRY(dp_shard_store_read(r->store, number, true, 0, bytes, DP_SHARD_HEAD));
+        DP_TRY(read_all(r, number, true, 0, bytes, DP_SHARD_HEAD));
         status = dp_shard_head_check(bytes, (uint32_t)number, said->set, &problem);
         if (status != DP_OK) {
             return refuse_shard(r, number, status, &problem);
         }
     }
-    DP_TRY(dp_shard_store_read(r->store, number, true, said->bytes - DP_SHARD_FOOT, bytes,
-                               DP_SHARD_FOOT));
+    DP_TRY(read_all(r, number, true, said->bytes - DP_SHARD_FOOT, bytes, DP_SHARD_FOOT));
     status = dp_shard_foot_read(bytes, said->bytes, foot, &problem);
     if (status != DP_OK) {
         return refuse_shard(r, number, status, &problem);
@@ -75,8 +89,7 @@ static dp_status read_table(struct dp_records *r, size_t number, const struct dp
         status = DP_FAIL(DP_ERR_NOMEM, "%s: %zu blocks", dp_records_path(r, number), count);
     }
     if (status == DP_OK) {
-        status = dp_shard_store_read(r->store, number, true, foot->table_at, bytes,
-                                     count * DP_SHARD_ROW);
+        status = read_all(r, number, true, foot->table_at, bytes, count * DP_SHARD_ROW);
     }
     if (status == DP_OK && dp_shard_table_read(bytes, foot, table, &problem) != DP_OK) {
         status = refuse_shard(r, number, DP_ERR_DATA, &problem);
@@ -216,7 +229,20 @@ dp_status dp_records_reserve(const struct dp_records *r, const struct dp_records
 dp_status dp_records_take(const struct dp_records *r, const struct dp_records_block *b,
                           void *stored)
 {
-    return dp_shard_store_read(r->store, b->shard, false, b->block.at, stored, b->block.stored);
+    char text[DP_PROBLEM_BYTES];
+    size_t got;
+
+    DP_TRY(
+        dp_shard_store_read(r->store, b->shard, false, b->block.at, stored, b->block.stored, &got));
+    if (got == b->block.stored) {
+        return DP_OK;
+    }
+    (void)snprintf(
+        text, sizeof(text),
+        "the file ends before byte %llu, it was longer when the run began: copy it again, "
+        "or pack again",
+        (unsigned long long)b->block.at + b->block.stored);
+    return refuse_block(r, b, DP_ERR_DATA, text);
 }
 
 dp_status dp_records_check(const struct dp_records *r, const struct dp_records_block *b,
@@ -242,24 +268,29 @@ dp_status dp_records_expand(const struct dp_records *r, const struct dp_records_
     return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
 }
 
+static dp_status take_and_check(const struct dp_records *r, const struct dp_records_block *b,
+                                void *stored)
+{
+    DP_TRY(dp_records_take(r, b, stored));
+    return dp_records_check(r, b, stored);
+}
+
 dp_status dp_records_take_whole(const struct dp_records *r, const struct dp_records_block *b,
                                 void *stored)
 {
     struct dp_log_capture capture;
     dp_status status;
 
-    DP_TRY(dp_records_take(r, b, stored));
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = dp_records_check(r, b, stored);
-    if (status == DP_OK || !dp_shard_store_drop(r->store, b->shard)) {
+    status = take_and_check(r, b, stored);
+    if (status != DP_ERR_DATA || !dp_shard_store_drop(r->store, b->shard)) {
         dp_log_capture_end(&capture, DP_LOG_PRINT);
         return status;
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     DP_WARN("%s: its copy in data.local_cache was damaged: it is made again",
             dp_records_path(r, b->shard));
-    DP_TRY(dp_records_take(r, b, stored));
-    return dp_records_check(r, b, stored);
+    return take_and_check(r, b, stored);
 }
 
 dp_status dp_records_read(const struct dp_records *r, const struct dp_records_block *b,
@@ -271,15 +302,23 @@ dp_status dp_records_read(const struct dp_records *r, const struct dp_records_bl
     return dp_records_expand(r, b, stored->data, memory, view);
 }
 
+dp_status dp_records_unpack_to(const struct dp_records *r, const struct dp_records_block *b,
+                               const void *stored, struct dp_buffer *memory, uint8_t *out)
+{
+    struct dp_problem problem;
+    const dp_status status = dp_block_unpack_to(&b->block, stored, memory, out, &problem);
+
+    return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
+}
+
 dp_status dp_records_view(const struct dp_records *r, const struct dp_records_block *b,
-                          const void *stored, const struct dp_buffer *memory,
-                          struct dp_block_view *view)
+                          const uint8_t *raw, struct dp_block_view *view)
 {
     const struct dp_block_form form = dp_records_form(&r->file.index);
-    const uint8_t *raw = dp_block_unpacked(&b->block, stored, memory);
     struct dp_problem problem;
+    const dp_status status = dp_block_open(&b->block, raw, &form, view, &problem);
 
-    return dp_block_open(&b->block, raw, &form, view, &problem);
+    return status == DP_OK ? DP_OK : refuse_block(r, b, status, problem.text);
 }
 
 void dp_records_name(const struct dp_records *r, enum dp_set set, uint64_t row, char *text,
@@ -345,7 +384,7 @@ dp_status dp_records_hash_shard(const struct dp_records *r, size_t shard, char h
     for (size_t at = 0; status == DP_OK && at < whole; at += HASHED_AT_ONCE) {
         const size_t left = whole - at;
         const size_t count = left < HASHED_AT_ONCE ? left : HASHED_AT_ONCE;
-        status = dp_shard_store_read(r->store, shard, false, at, piece, count);
+        status = read_all(r, shard, false, at, piece, count);
         (void)XXH3_128bits_update(state, piece, count);
     }
     if (status == DP_OK) {

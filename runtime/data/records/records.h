@@ -58,10 +58,14 @@ DP_CHECKED dp_status dp_records_read(const struct dp_records *records,
                                      const struct dp_records_block *block, struct dp_buffer *stored,
                                      struct dp_buffer *memory, struct dp_block_view *view);
 
-/* The view of a block that dp_records_expand() has left in both memories. Errors: as above. */
+/* The third one in two: the block's bytes, of a compressed one to `out` [block->block.raw]
+ * (`memory` is what zstd works in), and the view of them. Errors: as above. */
+DP_CHECKED dp_status dp_records_unpack_to(const struct dp_records *records,
+                                          const struct dp_records_block *block, const void *stored,
+                                          struct dp_buffer *memory, uint8_t *out);
 DP_CHECKED dp_status dp_records_view(const struct dp_records *records,
-                                     const struct dp_records_block *block, const void *stored,
-                                     const struct dp_buffer *memory, struct dp_block_view *view);
+                                     const struct dp_records_block *block, const uint8_t *raw,
+                                     struct dp_block_view *view);
 
 /* Makes room for a block as it lies in the file. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_records_reserve(const struct dp_records *records,

@@ -43,17 +43,19 @@ void dp_shard_head_write(uint8_t out[DP_SHARD_HEAD], uint32_t number, enum dp_se
 dp_status dp_shard_head_check(const uint8_t head[DP_SHARD_HEAD], uint32_t number, enum dp_set set,
                               struct dp_problem *problem)
 {
+    const uint64_t version = dp_shard_get(head + 8, 4);
     uint8_t expected[DP_SHARD_HEAD];
 
     if (memcmp(head, head_magic, sizeof(head_magic)) != 0) {
         return dp_problem_refuse(problem, DP_ERR_DATA, "is no shard of records: pack again");
     }
-    if (dp_shard_get(head + 8, 4) != DP_SHARD_VERSION) {
+    if (version < 1 || version > DP_SHARD_VERSION) {
         return dp_problem_refuse(problem, DP_ERR_DATA,
-                                 "has version %llu, this program reads %d: pack again",
-                                 (unsigned long long)dp_shard_get(head + 8, 4), DP_SHARD_VERSION);
+                                 "has version %llu, this program reads 1 to %d: pack again",
+                                 (unsigned long long)version, DP_SHARD_VERSION);
     }
     dp_shard_head_write(expected, number, set);
+    dp_shard_put(expected + 8, version, 4);
     if (memcmp(head, expected, DP_SHARD_HEAD) != 0) {
         return dp_problem_refuse(problem, DP_ERR_DATA,
                                  "is another shard than index.json says: was it renamed?");
@@ -122,6 +124,8 @@ dp_status dp_shard_table_read(const uint8_t *table, const struct dp_shard_foot *
                               struct dp_shard_block *out, struct dp_problem *problem)
 {
     uint64_t at = DP_SHARD_HEAD, samples = 0;
+    /* The first block shows the version. */
+    const bool gaps = dp_shard_get(table, 8) == dp_shard_block_at(DP_SHARD_HEAD);
 
     if (dp_shard_hash(table, (size_t)foot->blocks * DP_SHARD_ROW) != foot->table_hash) {
         return dp_problem_refuse(problem, DP_ERR_DATA,
@@ -135,7 +139,9 @@ dp_status dp_shard_table_read(const uint8_t *table, const struct dp_shard_foot *
                                          .raw = (uint32_t)dp_shard_get(row + 20, 4),
                                          .samples = (uint32_t)dp_shard_get(row + 24, 4),
                                          .zstd = dp_shard_get(row + 28, 4) == 1};
-        if (!is_possible(&out[i], row) || out[i].at != at || out[i].stored > foot->table_at - at) {
+        at = gaps ? dp_shard_block_at(at) : at;
+        if (!is_possible(&out[i], row) || out[i].at != at || at > foot->table_at ||
+            out[i].stored > foot->table_at - at) {
             return dp_problem_refuse(problem, DP_ERR_DATA,
                                      "block %llu (counted from 0) cannot lie where its table "
                                      "says: pack again",

@@ -2,7 +2,8 @@
  * shard_format.h - the bytes of a shard: shard-NNNNN.rec holds samples of one set, in blocks.
  *
  *   head    32 bytes: magic, version, number of the shard, its set
- *   blocks  one after another, see block.h
+ *   blocks  see block.h, each from the next multiple of 64 on (of which copies are faster); bytes
+ *           between are 0. In version 1 they follow one another without gaps
  *   table   40 bytes for each block: where it lies, its length, the XXH3-64 hash of its bytes
  *   foot    48 bytes: where the table begins, number of blocks and of samples, the hash of the
  *           table, the hash of the foot
@@ -21,13 +22,20 @@
 #include "runtime/data/sample.h"
 
 enum {
-    DP_SHARD_VERSION = 1,
+    DP_SHARD_VERSION = 2, /* 1 is read, too */
     DP_SHARD_HEAD = 32,
+    DP_SHARD_ALIGN = 64, /* of blocks */
     DP_SHARD_ROW = 40,
     DP_SHARD_FOOT = 48,
     DP_SHARD_BLOCK_SAMPLES = 4096,    /* most samples of a block */
     DP_SHARD_SAMPLE_BYTES = 512 << 20 /* the largest sample */
 };
+
+/* Where a block begins that follows what ends at `end`. */
+static inline uint64_t dp_shard_block_at(uint64_t end)
+{
+    return (end + DP_SHARD_ALIGN - 1) / DP_SHARD_ALIGN * DP_SHARD_ALIGN;
+}
 
 /* Bytes of a number of the file. */
 void dp_shard_put(uint8_t *out, uint64_t value, int bytes);
@@ -68,7 +76,8 @@ DP_CHECKED dp_status dp_shard_foot_read(const uint8_t in[DP_SHARD_FOOT], uint64_
  * Reads the table.
  *
  *   table  in   [blocks, DP_SHARD_ROW]
- *   out    out  [blocks]: they lie without gaps between head and table, and have foot->samples
+ *   out    out  [blocks]: they lie one after another between head and table, as in a version
+ *              that is read, and have foot->samples
  *
  * Errors: DP_ERR_DATA.
  */

@@ -204,9 +204,9 @@ dp_status dp_shard_origin_begin(struct dp_shard_origin *o, const struct dp_recor
 }
 
 dp_status dp_shard_origin_read(const struct dp_shard_origin *o, size_t shard, uint64_t at,
-                               void *out, size_t bytes)
+                               void *out, size_t bytes, size_t *got)
 {
-    return dp_data_file_read(&o->files[shard], (size_t)at, out, bytes);
+    return dp_data_file_take(&o->files[shard], (size_t)at, out, bytes, got);
 }
 
 void dp_shard_origin_read_ahead(const struct dp_shard_origin *o, size_t shard, uint64_t at,

@@ -41,10 +41,10 @@ const char *dp_shard_origin_index_dir(const struct dp_shard_origin *origin);
 /* "FOLDER/shard-00000.rec"; borrowed. */
 const char *dp_shard_origin_path(const struct dp_shard_origin *origin, size_t shard);
 
-/* Of a folder: reads bytes, and lets the system read ahead. Several threads may at once. Errors:
- * DP_ERR_DATA. */
+/* Of a folder: reads bytes, fewer only where the file was cut off since it was opened; and lets the
+ * system read ahead. Several threads may at once. Errors: DP_ERR_DATA. */
 DP_CHECKED dp_status dp_shard_origin_read(const struct dp_shard_origin *origin, size_t shard,
-                                          uint64_t at, void *out, size_t bytes);
+                                          uint64_t at, void *out, size_t bytes, size_t *got);
 void dp_shard_origin_read_ahead(const struct dp_shard_origin *origin, size_t shard, uint64_t at,
                                 size_t bytes);
 

@@ -352,21 +352,22 @@ bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
 /* ---- reading ---- */
 
 dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, uint64_t at,
-                              void *out, size_t bytes)
+                              void *out, size_t bytes, size_t *got)
 {
     bool copied = false;
     dp_status status;
 
     if (end && dp_shard_origin_remote(s->origin)) {
+        *got = bytes;
         return read_end(s, shard, at, out, bytes);
     }
     if (s->cache != NULL && !end) {
         DP_TRY(hold_copy(s, shard, &copied));
     }
     if (!copied) {
-        return dp_shard_origin_read(s->origin, shard, at, out, bytes);
+        return dp_shard_origin_read(s->origin, shard, at, out, bytes, got);
     }
-    status = dp_data_file_read(&s->shards[shard].copy, (size_t)at, out, bytes);
+    status = dp_data_file_take(&s->shards[shard].copy, (size_t)at, out, bytes, got);
     release_copy(s, shard);
     return status;
 }

@@ -47,11 +47,12 @@ DP_CHECKED dp_status dp_shard_store_begin(struct dp_shard_store *store,
  * Reads bytes of a shard. Several threads may read at once.
  *
  *   end  they are of its head or end, which are read before all others: no copy is made for them
+ *   got  out  fewer only where the file was cut off since it was opened
  *
  * Errors: DP_ERR_DATA, DP_ERR_NOINPUT (it has vanished), DP_ERR_NOMEM.
  */
 DP_CHECKED dp_status dp_shard_store_read(struct dp_shard_store *store, size_t shard, bool end,
-                                         uint64_t at, void *out, size_t bytes);
+                                         uint64_t at, void *out, size_t bytes, size_t *got);
 
 /* Deletes the copy of a shard that turned out to be damaged. False: it has none, so that its origin
  * is damaged. */

@@ -153,17 +153,20 @@ static dp_status end_shard(struct dp_shard_writer *w)
 static dp_status append_block(struct dp_shard_writer *w, const void *data,
                               struct dp_shard_block *block)
 {
+    static const uint8_t zeros[DP_SHARD_ALIGN];
+    const uint64_t at = dp_shard_block_at(w->foot.table_at);
     void *blocks = w->blocks;
 
     if (!grow(&blocks, &w->block_room, (size_t)w->foot.blocks, sizeof(*w->blocks))) {
         return no_memory(w);
     }
     w->blocks = blocks;
-    block->at = w->foot.table_at;
+    block->at = at;
     block->hash = dp_shard_hash(data, block->stored);
+    DP_TRY(dp_file_append(&w->file, zeros, (size_t)(at - w->foot.table_at)));
     DP_TRY(dp_file_append(&w->file, data, block->stored));
     w->blocks[w->foot.blocks++] = *block;
-    w->foot.table_at += block->stored;
+    w->foot.table_at = at + block->stored;
     w->foot.samples += block->samples;
     w->raw_bytes += block->raw;
     w->stored_bytes += block->stored;

@@ -181,6 +181,7 @@ dp_status dp_row_maker_make(struct dp_row_maker *m, uint64_t epoch, uint64_t row
 {
     size_t of_other = 0; /* which its own row counts */
     struct dp_mix mix;
+    dp_status status;
 
     m->times.rows++;
     m->times.bytes[DP_STAGE_AUGMENT] += m->config.sample_bytes;
@@ -189,7 +190,14 @@ dp_status dp_row_maker_make(struct dp_row_maker *m, uint64_t epoch, uint64_t row
         return DP_OK;
     }
     mix = dp_augment_mix(m->augment, epoch, row, m->config.count);
-    DP_TRY(make(m, epoch, mix.row, m->other, m->other_label, &of_other));
+    if (m->reader != NULL) {
+        dp_sample_reader_pass(m->reader, true); /* it may be any of the set */
+    }
+    status = make(m, epoch, mix.row, m->other, m->other_label, &of_other);
+    if (m->reader != NULL) {
+        dp_sample_reader_pass(m->reader, false);
+    }
+    DP_TRY(status);
     dp_augment_mix_samples(m->augment, &mix, image, m->other);
     mix_labels(m, &mix, label);
     return DP_OK;

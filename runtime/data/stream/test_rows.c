@@ -160,6 +160,7 @@ static dp_status make_hands(struct dp_test_rows *r)
             .name = "dp-decode", .task = "reads test rows", .run = read_along, .context = hand};
         hand->rows = r;
         DP_TRY(dp_sample_reader_create(c->samples, &hand->reader));
+        dp_sample_reader_pass(hand->reader, true);
         if (c->users == 1 && i > 0) {
             DP_TRY(dp_worker_create(&config, &hand->helper));
         }

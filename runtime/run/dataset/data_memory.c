@@ -9,6 +9,8 @@
 #include "runtime/report/resources/memory_use.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
+enum { SHARED_BYTES = 64 << 20 /* of a rank, where data.memory_mb is 0 */ };
+
 static bool on_one_node(const struct dp_group *group, int ranks)
 {
     for (int i = 1; i < ranks; i++) {
@@ -61,6 +63,45 @@ static int64_t predict_rank(const struct dp_run_job *job, const struct dp_memory
     return (int64_t)dp_memory_plan_sum(bytes) + (job->device->host_memory ? now.code : 0);
 }
 
+size_t dp_data_window_rows(const struct dp_config *c, size_t rows)
+{
+    const size_t window = (size_t)c->data.window, batch = (size_t)c->train.global_batch;
+    size_t most = rows;
+
+    if (c->data.shuffle == DP_SHUFFLE_WINDOW) {
+        most = window + window / 4;
+    } else if (c->data.shuffle == DP_SHUFFLE_OFF) {
+        most = batch;
+    }
+    return most < rows ? most : rows;
+}
+
+size_t dp_data_shared_bytes(const struct dp_config *c, const struct dp_data_need *need, int readers)
+{
+    const size_t allowed = (size_t)c->data.memory_mb << 20;
+    size_t most = c->data.shuffle == DP_SHUFFLE_WINDOW || c->data.shuffle == DP_SHUFFLE_OFF
+                      ? SHARED_BYTES
+                      : 0; /* of the whole set only what was allowed */
+
+    if (allowed > 0) {
+        most = allowed > need->bytes ? (allowed - need->bytes) / (size_t)readers : 0;
+    }
+    return need->window < most ? need->window : most;
+}
+
+int dp_data_readers_here(const struct dp_run_job *job)
+{
+    const struct dp_group *all = job->world->all;
+    const struct dp_roles *roles = &job->world->roles;
+    const enum dp_role role = roles->count[DP_ROLE_READ] > 0 ? DP_ROLE_READ : DP_ROLE_TRAIN;
+    int count = 0;
+
+    for (int i = 0; i < all->size; i++) {
+        count += all->node_of[i] == all->node_of[all->rank] && dp_role_of(roles, i) == role;
+    }
+    return count > 0 ? count : 1;
+}
+
 dp_status dp_run_check_data_memory(struct dp_run_job *job, const struct dp_data_need *need)
 {
     struct dp_memory_plan plan = plan_of(job, need->rows, need->bytes);
@@ -70,6 +111,7 @@ dp_status dp_run_check_data_memory(struct dp_run_job *job, const struct dp_data_
     }
     plan.read_tests = need->read_tests;
     plan.reader_bytes = need->reader;
+    plan.shared_bytes = dp_data_shared_bytes(job->config, need, dp_data_readers_here(job));
     job->predicted_memory = predict_rank(job, &plan);
     return dp_memory_check_hosts(&plan, job->world->all, "");
 }

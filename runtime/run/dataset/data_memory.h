@@ -14,7 +14,21 @@ struct dp_data_need {
     size_t rows;       /* to train on */
     size_t read_tests; /* rows to test with that are read when they are needed */
     size_t reader;     /* bytes in which a thread works that reads samples */
+    size_t window;     /* bytes that the threads of a rank want to share (dp_samples_share()) */
 };
+
+/* Training rows that are read from the same units about the same time: those of a window, and a
+ * quarter more, since one thread begins a window while another ends the one before. rows: of the
+ * set. */
+size_t dp_data_window_rows(const struct dp_config *config, size_t rows);
+
+/* Bytes that the threads of one of `readers` ranks of a host share: what they want, within what
+ * data.memory_mb leaves. */
+size_t dp_data_shared_bytes(const struct dp_config *config, const struct dp_data_need *need,
+                            int readers);
+
+/* The ranks of this rank's host that read training rows; 1 or more. */
+int dp_data_readers_here(const struct dp_run_job *job);
 
 /* Whether hosts have what the whole run will take; predicts this rank's memory. Collective. Errors:
  * those of dp_memory_check_hosts(). */

@@ -154,10 +154,11 @@ static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *sam
            (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
 }
 
-/* Not where shards would be copied from a server for that: there it is two blocks. */
+/* Where shards would be copied from a server for that, without what pictures are decoded in. */
 static size_t reader_need(const struct dp_config *c, struct dp_samples *samples)
 {
-    return dp_place_is_remote(c->data.dir) ? 0 : dp_sample_reader_need(samples);
+    return dp_place_is_remote(c->data.dir) ? dp_samples_fetcher_bytes(samples)
+                                           : dp_sample_reader_need(samples);
 }
 
 struct dp_data_need dp_run_data_need(const struct dp_config *c, struct dp_model *model)
@@ -174,6 +175,7 @@ struct dp_data_need dp_run_data_need(const struct dp_config *c, struct dp_model 
         if (need.bytes < lay_out(c, samples).bytes) {
             need.read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
             need.reader = reader_need(c, samples);
+            need.window = dp_samples_window_bytes(samples, dp_data_window_rows(c, need.rows));
         }
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
@@ -411,6 +413,7 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
     const struct dp_samples_info *info = dp_samples_info(samples);
     const size_t decoded = lay_out(job->config, samples).bytes + dp_guest_bytes(job, info);
     struct dp_data_need need = {.bytes = decoded, .rows = info->count[DP_SET_TRAIN]};
+    size_t rows = 0, shared;
     int cache;
 
     DP_TRY(dp_run_choose_cache(job, samples, decoded, &cache));
@@ -420,8 +423,12 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
                          : dp_guest_bytes(job, info);
         need.read_tests = job->guests.here ? 0 : info->count[DP_SET_TEST];
         need.reader = reader_need(job->config, samples);
+        rows = dp_data_window_rows(job->config, need.rows);
+        need.window = dp_samples_window_bytes(samples, rows);
     }
     DP_TRY(dp_run_check_data_memory(job, &need));
+    shared = dp_data_shared_bytes(job->config, &need, dp_data_readers_here(job));
+    DP_TRY(dp_group_agree(job->world->all, dp_samples_share(samples, rows, shared)));
     DP_TRY(cache == DP_CACHE_DECODED ? load_rows(job, progress, samples)
                                      : dp_run_stream_data(job, samples, cache));
     return dp_guest_take_tests(job, samples);

@@ -236,7 +236,7 @@ static size_t loading(const struct dp_memory_plan *plan)
     const size_t workers = (size_t)(plan->cached_input ? 1 : asked > 0 ? asked : plan->threads);
     const size_t sample = dp_round_up(dp_model_sample_bytes(plan->model), DP_MEM_ALIGN);
 
-    return workers * plan->reader_bytes +
+    return workers * plan->reader_bytes + (plan->cached_input ? 0 : plan->shared_bytes) +
            (plan->config->data.augment[0] != '\0' ? (2 * workers + 2) * sample : 0);
 }
 

@@ -38,6 +38,7 @@ struct dp_memory_plan {
     size_t train_count;
     size_t read_tests;   /* rows to test with that are read when they are needed; 0: in memory */
     size_t reader_bytes; /* in which a thread works that reads samples; 0: they are in memory */
+    size_t shared_bytes; /* of the threads together, where they read training rows */
     bool cached_input, saves; /* one batch for all steps; checkpoints are written */
 };
 

@@ -127,6 +127,9 @@ static void what_is_packed_comes_back_compressed_or_not(void **state)
         assert_true(dp_records_index(records)->shard_count > 2 || level > 0);
         assert_int_equal(dp_records_index(records)->classes, 7);
         assert_int_equal(dp_records_verify(records), DP_OK);
+        for (size_t i = 0; i < dp_records_blocks(records, DP_SET_TRAIN); i++) {
+            assert_int_equal(dp_records_block(records, DP_SET_TRAIN, i)->block.at % 64, 0);
+        }
         dp_records_close(records);
     }
 }
@@ -333,7 +336,7 @@ static void damaged_shards_are_refused_by_name(void **state)
     assert_flip_refused(first, 5000, "shard-00000.rec: block 0 (samples 0 to 53 of the training");
     assert_flip_refused("shard-00001.rec", 70000, "shard-00001.rec: block 1 (samples ");
     assert_flip_refused(first, 2, "shard-00000.rec: is no shard of records");
-    assert_flip_refused(first, 8, "has version 5, this program reads 1");
+    assert_flip_refused(first, 8, "has version 6, this program reads 1 to 2");
     assert_flip_refused(first, -60, "its table of blocks is damaged");
     assert_flip_refused(first, -1, "its end is damaged");
     text = read_whole(first, &bytes);

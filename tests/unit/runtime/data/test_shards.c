@@ -18,10 +18,12 @@
 #include "base/files/folder_list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
+#include "tests/support/read_source.h"
 
 enum { ROWS = 700, FEATURES = 300, SHARDS = 3, NAMES = 5 };
 
@@ -139,6 +141,80 @@ static void damage_is_found_whenever_a_block_is_read(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* The same where the file ends, as long as it does; and what another file has in its place changes
+ * nothing. */
+static void a_file_that_is_cut_off_or_replaced_is_noticed(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = folder[WHOLE]};
+    struct dp_buffer memory[2] = {{NULL, 0}, {NULL, 0}};
+    const struct dp_records_block *block;
+    struct dp_records *records = NULL;
+    struct dp_log_capture capture;
+    struct dp_block_view view;
+    char path[128], words[128];
+    (void)state;
+
+    pack_anew();
+    (void)snprintf(path, sizeof(path), "%s/shard-00000.rec", folder[WHOLE]);
+    assert_int_equal(dp_records_open(&config, &records), DP_OK);
+    assert_true(is_read(records, dp_records_block(records, DP_SET_TRAIN, 1), memory));
+    copy("shard-00000.rec", WHOLE, FIRST, SIZE_MAX);
+    block = dp_records_block(records, DP_SET_TRAIN, 1);
+    assert_int_equal(truncate(path, (off_t)block->block.at + 5), 0);
+    for (int i = 0; i < 2; i++) {
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_records_read(records, block, &memory[0], &memory[1], &view),
+                         DP_ERR_DATA);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        (void)snprintf(words, sizeof(words), "the file ends before byte %llu,",
+                       (unsigned long long)block->block.at + block->block.stored);
+        assert_non_null(strstr(dp_log_captured(&capture), words));
+        assert_non_null(strstr(dp_log_captured(&capture), "shard-00000.rec: block 1 (samples "));
+    }
+    assert_true(is_read(records, dp_records_block(records, DP_SET_TRAIN, 0), memory));
+    copy("shard-00000.rec", FIRST, WHOLE, SIZE_MAX);
+    assert_true(is_read(records, block, memory));
+    assert_int_equal(unlink(path), 0);
+    write_bytes(folder[WHOLE], "shard-00000.rec", "another", 7);
+    assert_true(is_read(records, block, memory));
+    (void)snprintf(path, sizeof(path), "%s/shard-00000.rec", folder[FIRST]);
+    assert_int_equal(unlink(path), 0);
+    dp_buffer_release(&memory[0]);
+    dp_buffer_release(&memory[1]);
+    dp_records_close(records);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* What ddp_data packed before blocks began at multiples of 64: 9 rows of 4,000 numbers, each half
+ * its row, in blocks of 4; 3 rows to test with. */
+static void records_of_version_1_are_read(void **state)
+{
+    const struct dp_source_config config = {.dir = DP_SOURCE_DIR "/tests/golden/records-1",
+                                            .input = {.count = 4000, .element = DP_ELEMENT_FLOAT},
+                                            .classes = 3};
+    const struct dp_shard_store_config store = {.dir = config.dir};
+    struct dp_records *records;
+    struct outcome o = run_source_well("records", &config);
+    (void)state;
+
+    assert_int_equal(o.info.count[DP_SET_TRAIN], 9);
+    assert_int_equal(o.info.count[DP_SET_TEST], 3);
+    for (int set = 0; set < DP_SETS; set++) {
+        for (size_t i = 0; i < o.info.count[set] * 4000; i++) {
+            const size_t row = i / 4000;
+            float number;
+            memcpy(&number, o.images[set] + i * sizeof(number), sizeof(number));
+            assert_true(number == 0.5f * (float)row);
+            assert_int_equal(o.labels[set][row], row % 3);
+        }
+    }
+    outcome_free(&o);
+    assert_int_equal(dp_records_open(&store, &records), DP_OK);
+    assert_int_equal(dp_records_block(records, DP_SET_TRAIN, 0)->block.at, DP_SHARD_HEAD);
+    assert_int_equal(dp_records_verify(records), DP_OK);
+    dp_records_close(records);
+}
+
 /* ---- several folders ---- */
 
 static dp_status open_list(const char *dir, struct dp_records **records,
@@ -237,6 +313,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_found_whenever_a_block_is_read),
+        cmocka_unit_test(a_file_that_is_cut_off_or_replaced_is_noticed),
+        cmocka_unit_test(records_of_version_1_are_read),
         cmocka_unit_test(shards_of_several_folders_are_one_set),
         cmocka_unit_test(a_list_is_cut_into_its_folders),
     };

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/mem.h"
 #include "base/plugin.h"
@@ -38,6 +39,9 @@ struct dp_stream {
     char *path;        /* borrowed; NULL: nobody asks what computes operations (op_path.h) */
     void *state;       /* the device's own */
 };
+
+/* Between the host and a device with separate memory. */
+enum dp_copy_direction { DP_COPY_TO_DEVICE, DP_COPY_FROM_DEVICE, DP_COPY_DIRECTIONS };
 
 /* A point in a stream; the device's own. */
 struct dp_event;
@@ -87,6 +91,10 @@ struct dp_device {
     /* Queues a copy to or from host memory, which must not change until that is done. */
     dp_status (*upload)(struct dp_stream *stream, void *device, const void *host, size_t bytes);
     dp_status (*download)(struct dp_stream *stream, void *host, const void *device, size_t bytes);
+
+    /* Bytes that these two have queued in this process so far, also by replays. NULL: the host
+     * uses the device's memory. */
+    void (*copied)(uint64_t bytes[DP_COPY_DIRECTIONS]);
 
     /* All that is queued on `later` from now on waits for all that is queued on `earlier` so far,
      * which another thread may be using. */

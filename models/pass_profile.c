@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "models/pass_own.h"
+
+static const double settled = 0.7; /* of the pass before: one that is no faster than that */
 
 /* ---- work ---- */
 
@@ -81,11 +84,50 @@ static void describe(const struct dp_pass *p, size_t rows, struct dp_layer_profi
 
 /* ---- measuring ---- */
 
-static dp_status time_passes(struct dp_pass *p, const struct dp_pass_call *call, int passes)
+static dp_status time_pass(struct dp_pass *p, const struct dp_pass_call *call, uint64_t *ns)
 {
-    for (int i = 0; i < passes; i++) {
-        DP_TRY(dp_pass_forward(p, call));
-        DP_TRY(dp_pass_backward(p, call));
+    uint64_t begin_ns;
+
+    memset(p->clock->ns, 0, sizeof(*p->clock->ns) * (size_t)dp_pass_profile_most(p->model));
+    begin_ns = dp_now_ns();
+    DP_TRY(dp_pass_forward(p, call));
+    DP_TRY(dp_pass_backward(p, call));
+    *ns = dp_now_ns() - begin_ns;
+    return DP_OK;
+}
+
+static void keep_times(const struct dp_pass *p, struct dp_layer_profile *layers)
+{
+    for (int i = 0; i < dp_pass_profile_most(p->model); i++) {
+        for (int d = 0; d < DP_DIRECTIONS; d++) {
+            layers[i].seconds[d] = (double)p->clock->ns[i][d] / 1e9;
+        }
+        memcpy(layers[i].path, p->clock->paths[i], sizeof(layers[i].path));
+    }
+}
+
+/* Those of the fastest pass: whatever else runs, or has taken memory away, makes passes slower.
+ * While they still become much faster, as where memory comes back from a disk, there is another
+ * one, whatever the time. */
+static dp_status time_passes(struct dp_pass *p, const struct dp_pass_call *call,
+                             const struct dp_pass_effort *effort, struct dp_layer_profile *layers,
+                             uint64_t *fastest_ns)
+{
+    uint64_t last_ns, ns, spent_ns = 0;
+    bool settles = true;
+
+    DP_TRY(time_pass(p, call, &last_ns)); /* not counted: it warms up */
+    *fastest_ns = UINT64_MAX;
+    for (int i = 0; i < effort->passes && (settles || (double)spent_ns < 1e9 * effort->seconds);
+         i++) {
+        DP_TRY(time_pass(p, call, &ns));
+        if (ns < *fastest_ns) {
+            *fastest_ns = ns;
+            keep_times(p, layers);
+        }
+        settles = (double)ns < settled * (double)last_ns;
+        last_ns = ns;
+        spent_ns += ns;
     }
     return DP_OK;
 }
@@ -122,27 +164,32 @@ static dp_status time_products(struct dp_pass *p, const struct dp_pass_call *cal
     return DP_OK;
 }
 
-static dp_status measure(struct dp_pass *p, const struct dp_pass_call *call, int passes,
-                         int repeats, struct dp_layer_profile *layers)
+/* As many repeats as fit into the time. */
+static int repeats_of(const struct dp_pass_effort *effort, uint64_t pass_ns)
 {
-    const int most = dp_pass_profile_most(p->model);
+    const double fit = 1e9 * effort->seconds / (double)pass_ns;
 
-    DP_TRY(time_passes(p, call, 1)); /* not counted: it warms up */
-    memset(p->clock->ns, 0, sizeof(*p->clock->ns) * (size_t)most);
-    DP_TRY(time_passes(p, call, passes));
-    for (int i = 0; i < most; i++) {
-        for (int d = 0; d < DP_DIRECTIONS; d++) {
-            layers[i].seconds[d] = (double)p->clock->ns[i][d] / 1e9 / passes;
-        }
-        memcpy(layers[i].path, p->clock->paths[i], sizeof(layers[i].path));
-    }
-    DP_TRY(call->rows > 0 && repeats > 0 ? time_products(p, call, repeats, layers) : DP_OK);
+    return effort->repeats == 0 || (double)pass_ns > 1e9 * effort->slow_s ? 0
+           : fit < 1.0                                                    ? 1
+           : fit < effort->repeats                                        ? (int)fit
+                                                                          : effort->repeats;
+}
+
+static dp_status measure(struct dp_pass *p, const struct dp_pass_call *call,
+                         const struct dp_pass_effort *effort, struct dp_layer_profile *layers)
+{
+    uint64_t fastest_ns;
+    int repeats;
+
+    DP_TRY(time_passes(p, call, effort, layers, &fastest_ns));
+    repeats = call->rows > 0 ? repeats_of(effort, fastest_ns) : 0;
+    DP_TRY(repeats > 0 ? time_products(p, call, repeats, layers) : DP_OK);
     return p->clock->failed;
 }
 
 /* With a clock for `most` layers. */
-static dp_status profile(struct dp_pass *p, const struct dp_pass_call *call, int passes,
-                         int repeats, struct dp_layer_profile *layers)
+static dp_status profile(struct dp_pass *p, const struct dp_pass_call *call,
+                         const struct dp_pass_effort *effort, struct dp_layer_profile *layers)
 {
     const size_t most = (size_t)dp_pass_profile_most(p->model);
     struct dp_pass_clock clock = {.ns = dp_zalloc(most, sizeof(*clock.ns)),
@@ -153,7 +200,7 @@ static dp_status profile(struct dp_pass *p, const struct dp_pass_call *call, int
         status = DP_FAIL(DP_ERR_NOMEM, "times of %zu layers", most);
     } else {
         p->clock = &clock;
-        status = measure(p, call, passes, repeats, layers);
+        status = measure(p, call, effort, layers);
         p->clock = NULL;
     }
     dp_free(clock.paths);
@@ -166,14 +213,15 @@ int dp_pass_profile_most(const struct dp_model *model)
     return model->node_count + 1;
 }
 
-dp_status dp_pass_profile(struct dp_pass *p, const struct dp_pass_call *call, int passes,
-                          int repeats, struct dp_layer_profile *layers, int *count)
+dp_status dp_pass_profile(struct dp_pass *p, const struct dp_pass_call *call,
+                          const struct dp_pass_effort *effort, struct dp_layer_profile *layers,
+                          int *count)
 {
     const int most = dp_pass_profile_most(p->model);
 
     memset(layers, 0, sizeof(*layers) * (size_t)most);
     describe(p, call->rows, layers);
-    DP_TRY(profile(p, call, passes, repeats, layers));
+    DP_TRY(profile(p, call, effort, layers));
     *count = 0;
     for (int i = 0; i < most; i++) {
         if (layers[i].bytes > 0.0) {

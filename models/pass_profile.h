@@ -29,14 +29,22 @@ struct dp_layer_profile {
 /* Entries of an array for dp_pass_profile(). */
 int dp_pass_profile_most(const struct dp_model *model);
 
+/* How long passes are timed, and products after that. */
+struct dp_pass_effort {
+    double seconds; /* of each of the two, or one pass if that takes longer */
+    int passes;     /* at most; 1 or more */
+    int repeats;    /* of products, at most; 0: they are not called alone */
+    double slow_s;  /* products of a slower pass are not called alone either */
+};
+
 /*
- * Runs forward and backward `passes` times (1 or more) and then, `repeats` times, the products
- * alone. layers [dp_pass_profile_most()]: means of the passes, in order of computation; *count of
- * them, without those that do nothing. Writes nothing but the memory of the pass and call->grad,
+ * Runs forward and backward a few times, and then the products alone. layers
+ * [dp_pass_profile_most()]: times of the fastest pass, in order of computation; *count of them,
+ * without those that do nothing. Writes nothing but the memory of the pass and call->grad,
  * which must not be the one that is trained with. The rows of `call` must be loaded and prepared.
  */
 DP_CHECKED dp_status dp_pass_profile(struct dp_pass *pass, const struct dp_pass_call *call,
-                                     int passes, int repeats, struct dp_layer_profile *layers,
-                                     int *count);
+                                     const struct dp_pass_effort *effort,
+                                     struct dp_layer_profile *layers, int *count);
 
 #endif

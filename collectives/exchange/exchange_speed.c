@@ -4,7 +4,9 @@
 #include "base/mem.h"
 #include "base/statistics.h"
 #include "base/trace.h"
+#include "collectives/core/backoff.h"
 #include "collectives/exchange/exchange_own.h"
+#include "collectives/gpu/gpu_peers.h"
 
 enum {
     BYTES_LEAST = 1 << 10,
@@ -15,13 +17,35 @@ enum {
 
 struct speed {
     struct dp_exchange *exchange;
-    struct dp_comm *comm; /* owned; the exchange's strategy again, for scratch memory */
-    float *data;          /* from dp_group_memory */
-    double *seconds;      /* owned; [ranks] */
+    struct dp_gpu_peers *gpus; /* borrowed; where buckets are summed on GPUs, else NULL */
+    struct dp_event *done;     /* owned; on GPUs: of the last sum */
+    struct dp_comm *comm;      /* owned; the exchange's strategy again, for scratch memory */
+    float *data;               /* from dp_group_memory, or dp_gpu_peers_memory */
+    double *seconds;           /* owned; [ranks] */
     struct dp_curve curve;
     double budget_s;
     struct dp_exchange_speed *out;
 };
+
+/* Returns when the sum that was queued last is there. */
+static dp_status wait_for_gpu(const struct speed *s)
+{
+    const struct dp_device *device = s->gpus->device;
+    struct dp_backoff backoff = {.cancel = s->exchange->group->cancel};
+    bool done = false;
+
+    DP_TRY(device->event_record(s->done, s->gpus->stream));
+    for (;;) {
+        DP_TRY(s->comm->strategy->poll != NULL ? s->comm->strategy->poll(s->comm->state) : DP_OK);
+        DP_TRY(device->event_query(s->done, &done));
+        if (done) {
+            return DP_OK;
+        }
+        if (!dp_backoff_wait(&backoff)) {
+            return DP_ERR_CANCELLED;
+        }
+    }
+}
 
 /* One sum, of data rewritten as backward does; the slowest rank's time. */
 static dp_status take_turn(struct speed *s, size_t bytes, double *slowest)
@@ -30,12 +54,13 @@ static dp_status take_turn(struct speed *s, size_t bytes, double *slowest)
     struct dp_group *group = s->exchange->group;
     double mine;
 
-    for (size_t i = 0; i < data.count; i++) {
+    for (size_t i = 0; s->gpus == NULL && i < data.count; i++) {
         s->data[i] = 1.0f;
     }
     DP_TRY(dp_group_barrier(group));
     const uint64_t begin_ns = dp_now_ns();
     DP_TRY(dp_comm_sum(s->comm, data, DP_KEEP_ALL));
+    DP_TRY(s->gpus != NULL ? wait_for_gpu(s) : DP_OK);
     mine = (double)(dp_now_ns() - begin_ns) / 1e9;
     DP_TRY(dp_group_allgather(group, &mine, sizeof(mine), s->seconds));
     *slowest = 0.0;
@@ -121,32 +146,69 @@ static void predict(struct speed *s, size_t sum)
     }
 }
 
+/* On GPUs; where they have no room nothing is measured. */
+static dp_status take_gpu_memory(struct speed *s, size_t bytes)
+{
+    struct dp_group *group = s->exchange->group;
+    dp_status status;
+
+    s->data = dp_gpu_peers_memory(group, s->gpus->device, DP_MEM_TRIAL, bytes);
+    status = s->data == NULL ? DP_ERR_UNAVAILABLE : s->gpus->device->event_create(&s->done);
+    return status;
+}
+
+static dp_status take_memory(struct speed *s, size_t bytes)
+{
+    struct dp_group *group = s->exchange->group;
+
+    s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
+    if (s->gpus == NULL) {
+        s->data = dp_group_memory(group, DP_MEM_COMM, bytes);
+        return s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK;
+    }
+    const dp_status status = take_gpu_memory(s, bytes);
+    return s->seconds == NULL ? DP_ERR_NOMEM : status;
+}
+
 /* Scratch memory, and the strategy for it. Where there is no room to share it, a strategy that
  * needs that refuses: then nothing is measured, and the run goes on as if nobody had asked. */
 static dp_status open_scratch(struct speed *s, size_t bytes)
 {
     struct dp_group *group = s->exchange->group;
+    const char *strategy = s->gpus != NULL ? s->exchange->gpus->text : s->exchange->comm->text;
     const bool unshared = group->unshared;
     struct dp_log_capture capture;
     dp_status status;
 
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
-    s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
-    s->data = dp_group_memory(group, DP_MEM_COMM, bytes);
-    status = dp_group_agree(group, s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK);
+    status = dp_group_agree(group, take_memory(s, bytes));
     if (status == DP_OK) {
-        status = dp_comm_create(group, s->exchange->comm->text, bytes / sizeof(float), 0, &s->comm);
+        status = dp_comm_create(group, strategy, bytes / sizeof(float), 0, &s->comm);
+        status = s->gpus != NULL && status == DP_ERR_NOMEM ? DP_ERR_UNAVAILABLE : status;
     }
     dp_log_capture_end(&capture, status == DP_ERR_UNAVAILABLE ? DP_LOG_DROP : DP_LOG_PRINT);
     group->unshared = unshared;
     return status == DP_ERR_UNAVAILABLE ? DP_OK : status;
 }
 
+static void close_scratch(struct speed *s)
+{
+    struct dp_group *group = s->exchange->group;
+
+    dp_comm_destroy(s->comm);
+    if (s->gpus == NULL) {
+        dp_group_release(group, s->data);
+    } else {
+        s->gpus->device->event_destroy(s->done);
+        dp_gpu_peers_release(group, s->gpus->device, s->data);
+    }
+    dp_free(s->seconds);
+}
+
 /* A job of the engine: only its thread may use the group. */
 static dp_status measure(void *context, int index)
 {
     struct speed *s = context;
-    struct dp_group *group = s->exchange->group;
     size_t smallest, largest;
     const size_t sum = sum_bytes(s->exchange->plan, &smallest, &largest);
     const size_t whole = sum < DP_EXCHANGE_WHOLE_BYTES ? sum : DP_EXCHANGE_WHOLE_BYTES;
@@ -161,20 +223,21 @@ static dp_status measure(void *context, int index)
     if (status == DP_OK && s->comm != NULL) {
         predict(s, sum);
     }
-    dp_comm_destroy(s->comm);
-    dp_group_release(group, s->data);
-    dp_free(s->seconds);
+    close_scratch(s);
     return status;
 }
 
 dp_status dp_exchange_measure_speed(struct dp_exchange *e, double seconds,
                                     struct dp_exchange_speed *out)
 {
-    struct speed speed = {.exchange = e, .budget_s = seconds, .out = out};
+    struct speed speed = {.exchange = e,
+                          .gpus = e->gpus != NULL ? e->group->gpus : NULL,
+                          .budget_s = seconds,
+                          .out = out};
     size_t smallest, largest;
 
     *out = (struct dp_exchange_speed){0};
-    return e->group->size < 2 || e->gpus != NULL || e->comm->strategy->sum == NULL ||
+    return e->group->size < 2 || (e->gpus == NULL && e->comm->strategy->sum == NULL) ||
                    sum_bytes(e->plan, &smallest, &largest) == 0
                ? DP_OK
                : dp_engine_call(e->engine, measure, &speed);

@@ -3,7 +3,8 @@
  * what a step does.
  *
  * Sums are of scratch buffers, of the sizes of the plan's buckets, without a compressor. Sizes that
- * would take too long are predicted in proportion to their bytes.
+ * would take too long are predicted in proportion to their bytes. A strategy that sums on GPUs is
+ * timed there, from the call to the end of its work.
  */
 #ifndef DP_COLLECTIVES_EXCHANGE_EXCHANGE_SPEED_H
 #define DP_COLLECTIVES_EXCHANGE_EXCHANGE_SPEED_H
@@ -24,7 +25,7 @@ enum { DP_EXCHANGE_WHOLE_BYTES = 25 << 20 };
 
 /*
  * Takes about `seconds`; the same numbers on all ranks. Nothing is measured for one rank, for a
- * strategy that shares nothing, and where buckets are summed on GPUs. Call it between steps; its
+ * strategy that shares nothing, and where GPUs have no room for it. Call it between steps; its
  * memory is released when it returns. Collective. Errors: those of the strategy and transport;
  * DP_ERR_NOMEM, on all ranks.
  */

@@ -370,6 +370,7 @@ static dp_status cuda_order(struct dp_stream *later, struct dp_stream *earlier)
 
 static dp_status cuda_upload(struct dp_stream *stream, void *device, const void *host, size_t bytes)
 {
+    dp_cuda_count_copy(stream, DP_COPY_TO_DEVICE, bytes);
     return bytes == 0 ? DP_OK
                       : DP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
                                                 dp_cuda_of(stream)->queue));
@@ -378,6 +379,7 @@ static dp_status cuda_upload(struct dp_stream *stream, void *device, const void 
 static dp_status cuda_download(struct dp_stream *stream, void *host, const void *device,
                                size_t bytes)
 {
+    dp_cuda_count_copy(stream, DP_COPY_FROM_DEVICE, bytes);
     return bytes == 0 ? DP_OK
                       : DP_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
                                                 dp_cuda_of(stream)->queue));
@@ -453,6 +455,7 @@ const struct dp_device dp_device_cuda = {
     .unpin = cuda_unpin,
     .upload = cuda_upload,
     .download = cuda_download,
+    .copied = dp_cuda_copied,
     .find_conv = dp_cuda_find_conv,
     .machine = cuda_machine,
     .forget = cuda_forget,

@@ -9,13 +9,46 @@
 #include "kernels/cuda/record_cuda.h"
 
 #include <cuda_runtime.h>
+#include <stdatomic.h>
+#include <string.h>
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/stream_cuda.h"
 
 struct dp_recording {
-    cudaGraphExec_t graph; /* owned; NULL until something was recorded */
+    cudaGraphExec_t graph;               /* owned; NULL until something was recorded */
+    uint64_t copied[DP_COPY_DIRECTIONS]; /* bytes that a replay copies */
 };
+
+/* ---- bytes that are copied ---- */
+
+static atomic_uint_fast64_t copied[DP_COPY_DIRECTIONS]; /* of this process */
+
+static void count(enum dp_copy_direction direction, uint64_t bytes)
+{
+    (void)atomic_fetch_add_explicit(&copied[direction], bytes, memory_order_relaxed);
+}
+
+void dp_cuda_count_copy(const struct dp_stream *stream, enum dp_copy_direction direction,
+                        size_t bytes)
+{
+    struct dp_cuda *cuda = dp_cuda_of(stream);
+
+    if (cuda->records) {
+        cuda->to_record[direction] += bytes;
+    } else {
+        count(direction, bytes);
+    }
+}
+
+void dp_cuda_copied(uint64_t bytes[DP_COPY_DIRECTIONS])
+{
+    for (int i = 0; i < DP_COPY_DIRECTIONS; i++) {
+        bytes[i] = atomic_load_explicit(&copied[i], memory_order_relaxed);
+    }
+}
+
+/* ---- recordings ---- */
 
 dp_status dp_cuda_recording_create(struct dp_recording **out)
 {
@@ -50,6 +83,7 @@ dp_status dp_cuda_record_begin(struct dp_stream *stream)
 
     DP_TRY(DP_CUDA(cudaStreamBeginCapture(cuda->queue, cudaStreamCaptureModeThreadLocal)));
     cuda->records = true;
+    memset(cuda->to_record, 0, sizeof(cuda->to_record));
     return DP_OK;
 }
 
@@ -62,6 +96,7 @@ dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *reco
 
     dp_cuda_of(stream)->records = false;
     forget(recording);
+    memcpy(recording->copied, dp_cuda_of(stream)->to_record, sizeof(recording->copied));
     if (error == cudaSuccess) {
         error = cudaGraphInstantiate(&recording->graph, graph, 0);
     }
@@ -82,5 +117,8 @@ dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *reco
 
 dp_status dp_cuda_replay(const struct dp_recording *recording, struct dp_stream *stream)
 {
+    for (int i = 0; i < DP_COPY_DIRECTIONS; i++) {
+        count((enum dp_copy_direction)i, recording->copied[i]);
+    }
     return DP_CUDA(cudaGraphLaunch(recording->graph, dp_cuda_of(stream)->queue));
 }

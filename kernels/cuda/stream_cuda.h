@@ -50,11 +50,12 @@ struct dp_cuda {
     struct dp_cuda_fit fits[DP_CUDA_FITS];
     double *partials; /* device; [DP_CUDA_PARTIALS] */
     struct dp_matmuls *matmuls;
-    struct dp_convs *convs;         /* of cuDNN; NULL: none was prepared */
-    struct dp_cuda_scratch columns; /* grows only in conv_prepare, and where cuDNN fails */
-    bool records;                   /* what is queued: record_cuda.h */
-    bool recorded;                  /* there may be recordings of it */
-    struct dp_cuda_kept *kept;      /* owned */
+    struct dp_convs *convs;                 /* of cuDNN; NULL: none was prepared */
+    struct dp_cuda_scratch columns;         /* grows only in conv_prepare, and where cuDNN fails */
+    bool records;                           /* what is queued: record_cuda.h */
+    uint64_t to_record[DP_COPY_DIRECTIONS]; /* bytes that copies of this recording move */
+    bool recorded;                          /* there may be recordings of it */
+    struct dp_cuda_kept *kept;              /* owned */
 };
 
 extern const struct dp_device dp_device_cuda;

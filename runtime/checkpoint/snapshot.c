@@ -238,19 +238,27 @@ static dp_status take_ranks(float *whole, const struct dp_state_entry *row, stru
     return DP_OK;
 }
 
-static void copy(const struct dp_snapshot *s, float *to, const float *from, size_t count)
+/* Copies now. */
+static void copy_at_once(struct dp_snapshot *s, void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    s->copied_bytes += bytes;
+}
+
+static void copy(struct dp_snapshot *s, float *to, const float *from, size_t count)
 {
     if (s->async_copy != NULL) {
         dp_async_copy_add(s->async_copy, to, from, count * sizeof(float));
+        s->copied_bytes += count * sizeof(float);
     } else {
-        memcpy(to, from, count * sizeof(float));
+        copy_at_once(s, to, from, count * sizeof(float));
     }
 }
 
 /* Copies this rank's parts of all buckets to their places. `whole_too`: the source array is whole
  * as well, not [owned]. */
-static void copy_owned(const struct dp_snapshot *s, float *whole, const float *array,
-                       bool whole_too, const struct dp_exchange *e)
+static void copy_owned(struct dp_snapshot *s, float *whole, const float *array, bool whole_too,
+                       const struct dp_exchange *e)
 {
     const struct dp_bucket_plan *plan = dp_exchange_plan(e);
 
@@ -266,7 +274,7 @@ static void copy_owned(const struct dp_snapshot *s, float *whole, const float *a
 
 /* Copies an array that is equal on all ranks. If steps update it, each local peer copies its
  * share. */
-static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_state_entry *row)
+static void copy_same(struct dp_snapshot *s, void *whole, const struct dp_state_entry *row)
 {
     const struct dp_slice all = {whole, row->bytes / sizeof(float), sizeof(float)};
 
@@ -275,13 +283,13 @@ static void copy_same(const struct dp_snapshot *s, void *whole, const struct dp_
         const size_t at = (size_t)((float *)part.data - (float *)whole);
         copy(s, part.data, (const float *)row->data + at, part.count);
     } else if (s->place == 0) {
-        memcpy(whole, row->data, row->bytes);
+        copy_at_once(s, whole, row->data, row->bytes);
     }
 }
 
 /* `whole` is NULL on ranks that do not reach it; `direct`: all ranks reach it. */
-static dp_status take_row(const struct dp_snapshot *s, float *whole,
-                          const struct dp_state_entry *row, struct dp_exchange *e, bool direct)
+static dp_status take_row(struct dp_snapshot *s, float *whole, const struct dp_state_entry *row,
+                          struct dp_exchange *e, bool direct)
 {
     const size_t trained = row->bytes / sizeof(float), rank = (size_t)dp_exchange_group(e)->rank;
 
@@ -294,7 +302,7 @@ static dp_status take_row(const struct dp_snapshot *s, float *whole,
         if (!direct) {
             return take_ranks(rank == 0 ? whole : NULL, row, e);
         }
-        memcpy(whole + rank * trained, row->data, row->bytes);
+        copy_at_once(s, whole + rank * trained, row->data, row->bytes);
     } else if (row->kind == DP_STATE_WEIGHTS && dp_exchange_is_sharded(e) && direct) {
         copy_owned(s, whole, row->data, true, e);
     } else if (whole != NULL) {

@@ -34,6 +34,7 @@ struct dp_snapshot {
     int peers, place;      /* number of ranks that copy, and this rank's index among them; -1: it
                             * does not */
     uint64_t takes;        /* number of copies started so far */
+    uint64_t copied_bytes; /* that this rank copied in all of them */
     struct dp_async_copy *async_copy; /* owned; NULL: arrays are copied immediately */
     struct dp_slot *slots;            /* owned; the arrays of the optimizer file */
     int slot_count;

@@ -41,7 +41,7 @@ static double products_gflops(const struct dp_layer_times *times, bool convoluti
 static dp_status measure_layers(struct dp_trainer *t, const struct dp_limits_config *c,
                                 struct dp_limits *out)
 {
-    DP_TRY(dp_layer_times_measure(t, lengths[c->quick].layers, c->step_s, &out->layers));
+    DP_TRY(dp_layer_times_measure(t, lengths[c->quick].layers, &out->layers));
     out->gemm_gflops = products_gflops(&out->layers, false);
     out->conv_gflops = products_gflops(&out->layers, true);
     return DP_OK;

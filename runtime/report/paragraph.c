@@ -1,6 +1,7 @@
 #include "runtime/report/paragraph.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -16,8 +17,14 @@ static int columns_of(const char *piece)
     return c[0] < 0xe1 ? (int)(c[0] < 0x80 ? strlen(piece) : 1) : 2;
 }
 
-/* How many bytes of `text` go on a line of so many columns: up to the last space that fits, or, if
- * there is none, as many as fit. Never 0. */
+/* Whether a line may end here: at a space, but not between a number and its percent sign. */
+static bool may_break(const char *at)
+{
+    return at[0] == ' ' && at[1] != '%';
+}
+
+/* How many bytes of `text` go on a line of so many columns: up to the last such place that fits,
+ * or, if there is none, as many as fit. Never 0. */
 static size_t bytes_of_line(const char *text, int columns)
 {
     char piece[DP_TEXT_PIECE];
@@ -28,10 +35,10 @@ static size_t bytes_of_line(const char *text, int columns)
         const size_t bytes = dp_text_piece(text + at, piece);
 
         used += columns_of(piece);
-        if (used > columns && text[at] != ' ') {
+        if (used > columns && !may_break(text + at)) {
             return space > 0 ? space : at > 0 ? at : bytes;
         }
-        if (text[at] == ' ') {
+        if (may_break(text + at)) {
             space = at;
         }
         at += bytes;

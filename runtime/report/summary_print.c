@@ -118,7 +118,7 @@ static void print_memory(const struct dp_run_summary *s, FILE *out)
     dp_paragraph(out, INDENT,
                  "memory of a rank: at most %s, after step %" PRId64 ", predicted %s%s%s%s",
                  dp_figure_bytes(peak, s->memory_peak), s->memory_peak_step,
-                 dp_figure_bytes(predicted, s->memory_predicted), rest,
+                 dp_figure_count(predicted, DP_REPORT_BYTES, s->memory_predicted), rest,
                  s->memory_growing != NULL ? "; it grows: " : "",
                  s->memory_growing != NULL ? s->memory_growing : "");
 }

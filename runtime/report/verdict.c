@@ -10,6 +10,8 @@
 
 #define WRITE(text, ...) (void)snprintf(text, sizeof(text), __VA_ARGS__)
 
+static const double uncertain = 0.05; /* of a prediction: more is said */
+
 static double percent(const struct dp_step_terms *t, double ms)
 {
     return 100.0 * ms / t->step;
@@ -44,6 +46,15 @@ static double gain_with(const struct dp_run_summary *s, const struct dp_step_ter
     return rate > s->samples_per_second ? rate : (double)NAN;
 }
 
+/* Another run on the same machine varies as this one did, and as one rank alone did where that is
+ * what the prediction rests on. */
+static double error_of(const struct dp_run_summary *s, const struct dp_loss *l)
+{
+    const double alone = l->alone && s->baseline_spread > 0.0 ? s->baseline_spread / 2.0 : 0.0;
+
+    return isfinite(s->rate_cv) ? hypot(s->rate_cv, alone) : (double)NAN;
+}
+
 /* The layer that takes most, for those who want computing to be faster. */
 static void describe_compute(const struct dp_run_summary *s, const struct dp_step_terms *t,
                              struct dp_verdict *v)
@@ -71,17 +82,38 @@ static const char *adjective(const char *bound)
     return strcmp(bound, "straggler") == 0 || strcmp(bound, "contention") == 0 ? "" : "-bound";
 }
 
+const char *dp_verdict_gain(const struct dp_run_summary *s, char text[DP_VERDICT_GAIN])
+{
+    char rate[DP_FIGURE_BYTES];
+    int used;
+
+    text[0] = '\0';
+    if (!isfinite(s->verdict_rate)) {
+        return text;
+    }
+    used = snprintf(text, DP_VERDICT_GAIN, " would give %s samples/s",
+                    dp_figure_number(rate, DP_REPORT_RATE, s->verdict_rate));
+    if (s->samples_per_second > 0.0) {
+        used += snprintf(text + used, DP_VERDICT_GAIN - (size_t)used, " (%+.0f %%",
+                         100.0 * (s->verdict_rate / s->samples_per_second - 1.0));
+        if (s->verdict_error > uncertain) {
+            used += snprintf(text + used, DP_VERDICT_GAIN - (size_t)used, ", give or take %.0f %%",
+                             100.0 * s->verdict_error);
+        }
+        (void)snprintf(text + used, DP_VERDICT_GAIN - (size_t)used, ")");
+    }
+    return text;
+}
+
 static void write_text(const struct dp_run_summary *s, struct dp_verdict *v)
 {
-    char rate[DP_FIGURE_BYTES], gives[DP_FIGURE_BYTES + 64] = "";
+    const struct dp_run_summary told = {.samples_per_second = s->samples_per_second,
+                                        .verdict_rate = v->rate,
+                                        .verdict_error = v->error};
+    char gives[DP_VERDICT_GAIN];
 
-    if (isfinite(v->rate)) {
-        (void)snprintf(gives, sizeof(gives), " would give %s samples/s (%+.0f %%)",
-                       dp_figure_number(rate, DP_REPORT_RATE, v->rate),
-                       100.0 * (v->rate / s->samples_per_second - 1.0));
-    }
     WRITE(v->text, "%s%s: %s%s%s%s", v->bound, adjective(v->bound), v->evidence,
-          v->action[0] != '\0' ? "; " : "", v->action, gives);
+          v->action[0] != '\0' ? "; " : "", v->action, dp_verdict_gain(&told, gives));
 }
 
 void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
@@ -90,7 +122,7 @@ void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
     struct dp_loss losses[DP_LOSSES];
     const struct dp_loss *most;
 
-    *out = (struct dp_verdict){.share = (double)NAN, .rate = (double)NAN};
+    *out = (struct dp_verdict){.share = (double)NAN, .rate = (double)NAN, .error = (double)NAN};
     if (s->rank_count == 0) {
         return;
     }
@@ -104,6 +136,7 @@ void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
         out->bound = most->bound;
         out->share = most->ms / t.step;
         out->rate = gain_with(s, &t, most);
+        out->error = isfinite(out->rate) ? error_of(s, most) : (double)NAN;
         memcpy(out->evidence, most->evidence, sizeof(out->evidence));
         memcpy(out->action, most->action, sizeof(out->action));
     } else {
@@ -120,6 +153,7 @@ void dp_verdict_put(const struct dp_verdict *v, struct dp_run_summary *s)
     s->verdict_evidence = v->evidence[0] != '\0' ? v->evidence : NULL;
     s->verdict_action = v->action[0] != '\0' ? v->action : NULL;
     s->verdict_rate = v->rate;
+    s->verdict_error = v->error;
 }
 
 /* ---- how it was found ---- */
@@ -163,15 +197,16 @@ static void print_terms(const struct dp_run_summary *s, const struct dp_step_ter
 static void print_loss(const struct dp_run_summary *s, const struct dp_step_terms *t,
                        const struct dp_loss *l, FILE *out)
 {
-    char rate[DP_FIGURE_BYTES];
+    char rate[DP_FIGURE_BYTES], error[DP_FIGURE_BYTES];
 
     (void)fprintf(out, "  %-14s %10.3f ms %5.1f %%\n", l->bound, l->ms, percent(t, l->ms));
     if (l->ms > DP_LOSS_LEAST * t->step) {
         dp_paragraph(out, 6, "      %s", l->evidence);
         dp_paragraph(out, 6, "      %s: %s = %.3f ms a step%s", l->action, l->how, l->step_ms,
                      l->batch > 1.0 ? " of a larger batch" : "");
-        dp_paragraph(out, 6, "      %s samples/s",
-                     dp_figure_number(rate, DP_REPORT_RATE, rate_with(s, t, l)));
+        dp_paragraph(out, 6, "      %s samples/s, give or take %s",
+                     dp_figure_number(rate, DP_REPORT_RATE, rate_with(s, t, l)),
+                     dp_figure_number(error, DP_REPORT_FRACTION, error_of(s, l)));
     }
 }
 

@@ -20,8 +20,14 @@ struct dp_verdict {
     char evidence[256];
     char action[192]; /* something to type, or a sentence; empty: none is known */
     double rate;      /* samples/s that it would give; NaN: not known */
+    double error;     /* of 1: by how much of it that may be off; NaN: not known */
     char text[768];   /* all of it in one line; empty: no rank reported */
 };
+
+/* " would give 6,900 samples/s (+74 %, give or take 8 %)", of what the summary has of a verdict;
+ * how far it may be off where that is more than a twentieth; "" where nothing is predicted. */
+enum { DP_VERDICT_GAIN = 160 };
+const char *dp_verdict_gain(const struct dp_run_summary *summary, char text[DP_VERDICT_GAIN]);
 
 /* Judges a summary whose ranks, limits, layers and stragglers are filled in, as far as they are
  * known. */

@@ -36,6 +36,7 @@ static void recovers(struct dp_loss *l, const struct dp_run_summary *s,
 
     if (l->ms > mostly * t->step && alone_ms + sum_ms < l->step_ms) {
         l->step_ms = alone_ms + sum_ms;
+        l->alone = true;
         WRITE(l->how, "%.3f ms of one rank alone, of %.0f %% efficiency, and %.3f ms for the sum",
               alone_ms, 100.0 * efficiency, sum_ms);
     }
@@ -104,6 +105,22 @@ static void shorten_jobs(const struct dp_step_terms *t, double become_ms, struct
           become_ms, t->sending);
 }
 
+/* Codes take the cores and caches of whoever computes: without a compressor, ranks compute as fast
+ * as one alone. */
+static void drop_compressor(const struct dp_run_summary *s, const struct dp_step_terms *t,
+                            struct dp_loss *l)
+{
+    WRITE(l->action, "--set comm.compressor=none");
+    shorten_jobs(t, s->limit_sum, l);
+    if (t->contended > 0.0 && t->contended < l->step_ms) {
+        const size_t used = strlen(l->how);
+        l->step_ms -= t->contended;
+        l->alone = true;
+        (void)snprintf(l->how + used, sizeof(l->how) - used,
+                       ", and %.3f ms less of computing, as one rank alone", t->contended);
+    }
+}
+
 /* Jobs of buckets of 25 MB: their sums as measured alone, and what each job takes besides. */
 static double whole_jobs_ms(const struct dp_run_summary *s, double jobs)
 {
@@ -141,8 +158,7 @@ static void judge_sending(const struct dp_run_summary *s, const struct dp_step_t
                        (double)s->wire_bytes_per_step / 1e3 / jobs);
     }
     if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
-        WRITE(l->action, "--set comm.compressor=none");
-        shorten_jobs(t, s->limit_sum, l);
+        drop_compressor(s, t, l);
     } else if (s->limit_whole < gain * s->limit_sum && whole_jobs_ms(s, jobs) < gain * jobs) {
         WRITE(l->action, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");
         shorten_jobs(t, whole_jobs_ms(s, jobs), l);
@@ -209,6 +225,7 @@ static void judge_crowding(const struct dp_run_summary *s, const struct dp_step_
     saves(l, t, l->ms);
     if (alone_ms > 0.0) {
         l->step_ms = alone_ms + sum_ms;
+        l->alone = true;
         WRITE(l->how, "%.3f ms of one rank alone and %.3f ms for the sum", alone_ms, sum_ms);
     }
     WRITE(l->evidence, "ranks share cores: %.1f threads compute on each, and take turns",

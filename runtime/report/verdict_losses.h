@@ -15,8 +15,9 @@ struct dp_loss {
     double ms;
     double step_ms; /* predicted with the action; NaN: not known */
     double batch;   /* then, as a multiple of the present one */
+    bool alone;     /* it is computed from what one rank alone does */
     char evidence[256], action[192];
-    char how[160]; /* how step_ms is computed, for dp_verdict_explain() */
+    char how[200]; /* how step_ms is computed, for dp_verdict_explain() */
 };
 
 enum { DP_LOSSES = 6 };

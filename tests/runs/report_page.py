@@ -152,6 +152,10 @@ for (const svg of document.querySelectorAll(".chart svg[data-box]")) {
   told.values.push(svg.parentNode.querySelector(".values").textContent);
 }
 document.activeElement.blur();
+told.ragged = [...document.querySelectorAll("table")].filter(table => [...table.rows].some(
+  row => row.cells.length !== table.rows[0].cells.length)).length;
+told.cut = [...document.querySelectorAll(".who")].filter(who => who.scrollWidth > who.clientWidth)
+  .map(who => who.textContent);
 told.unnamed = document.querySelectorAll("table:not(:has(caption)), svg:not([aria-labelledby])," +
   "section:not([aria-labelledby], [aria-label])").length;
 scrollTo(0, 0);
@@ -220,6 +224,7 @@ def case_a_browser_opens_the_page_without_a_complaint():
     for width, dark in ((390, False), (1400, True)):
         told, complaints, asked = browse(browser, folder, width, dark)
         same((complaints, told["wide"], told["unnamed"]), ([], 0, 0), f"at {width}: {told}")
+        same((told["ragged"], told["cut"]), (0, []), f"tables, and texts that are cut, at {width}")
         asked = {address for address in asked if not OF_BROWSER.match(address)}
         same(asked, set(), "addresses that were asked for")
         check(len(told["values"]) == 8 and all(told["values"]), f"charts show no values: {told}")

@@ -34,6 +34,13 @@ def case_memory_and_utilisation_are_known():
         check(use["queued"] >= 0 and use["waits"] >= 0 and use["minor_faults"] >= 0, f"{use}")
         same(rank["copied"]["input"], 25 * (64 + 4), "bytes of a batch of 25 rows")
         check(rank["copied"]["sent"] > 0, f"{rank}")
+        same((rank["copied"]["to_device"], rank["copied"]["from_device"]), (None, None), "to a GPU")
+    # The one snapshot holds what the checkpoint does, once for all ranks: its 6 tensors, and their
+    # momentum, each up to the next multiple of 64 elements.
+    parts = [file.read_bytes() for file in (out / "checkpoints/latest").glob("*.safetensors")]
+    held = sum(len(part) - 8 - int.from_bytes(part[:8], "little") for part in parts)
+    taken = sum(rank["copied"]["snapshot"] for rank in ranks) * 60
+    check(held - 2 * 60 < taken < held + 2 * 6 * 64 * 4, f"{taken} bytes of snapshots, of {held}")
     close(told["utilisation"]["cpu"], sum(r["utilisation"]["cpu"] for r in ranks) / 2, 1e-6, "cpu")
     same(told["utilisation"]["gpu"], None, "utilisation of no GPU")
 

@@ -6,7 +6,9 @@
 #include "runtime/report/layers/layer_order.h"
 
 /* Of the drawing, in its own units; the page scales it. */
-enum { WIDTH = 560, HEIGHT = 280, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40 };
+enum { WIDTH = 560, HEIGHT = 280, LEFT = 58, RIGHT = 24, TOP = 12, BOTTOM = 40 };
+
+static const double named = 0.05; /* share of the time of a layer whose dot has its name */
 
 /* Both axes are logarithms to base ten. */
 struct frame {
@@ -53,24 +55,33 @@ static bool find_frame(const struct dp_run_summary *s, double peak, double copy,
     return any && f->x1 - f->x0 < 20.0 && f->y1 - f->y0 < 20.0;
 }
 
+/* A power of ten, as people write it: 0.01, 1, 1,000. */
+static const char *power_text(char text[DP_FIGURE_BYTES], int power)
+{
+    const double value = pow(10.0, power);
+
+    return power < 3 ? dp_figure_fixed(text, value, power < 0 ? -power : 0, "")
+                     : dp_figure_short(text, value);
+}
+
 static void add_axes(struct dp_html *h, const struct frame *f)
 {
     char text[DP_FIGURE_BYTES];
 
     for (int power = (int)f->y0; power <= (int)f->y1; power++) {
-        const double y = pow(10.0, power), place = place_y(f, y);
+        const double place = place_y(f, pow(10.0, power));
         dp_html_print(h,
                       "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
                       "text-anchor=\"end\">%s</text>",
-                      LEFT, place, WIDTH - RIGHT, LEFT - 6, place + 4.0, dp_figure_short(text, y));
+                      LEFT, place, WIDTH - RIGHT, LEFT - 6, place + 4.0, power_text(text, power));
     }
     for (int power = (int)f->x0; power <= (int)f->x1; power++) {
-        const double x = pow(10.0, power), place = place_x(f, x);
+        const double place = place_x(f, pow(10.0, power));
         dp_html_print(h,
                       "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" "
                       "text-anchor=\"middle\">%s</text>",
                       place, TOP, HEIGHT - BOTTOM, place, HEIGHT - BOTTOM + 16,
-                      dp_figure_short(text, x));
+                      power_text(text, power));
     }
     dp_html_print(h,
                   "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">FLOP for each byte</text>"
@@ -88,19 +99,33 @@ static void add_roof(struct dp_html *h, const struct frame *f, double peak, doub
                   place_y(f, from * copy), place_x(f, ridge), place_y(f, peak), WIDTH - RIGHT);
 }
 
+/* Above the dot. */
+static void add_name(struct dp_html *h, const struct dp_run_layer *l, double x, double y)
+{
+    dp_html_print(h, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
+                  fmin(fmax(x, LEFT + 40.0), WIDTH - RIGHT - 30.0), y);
+    dp_html_text(h, l->kind);
+    dp_html_add(h, " ");
+    dp_html_text(h, l->name);
+    dp_html_add(h, "</text>");
+}
+
 static void add_dots(struct dp_html *h, const struct dp_run_summary *s, const struct frame *f)
 {
     char rate[DP_FIGURE_BYTES], of[DP_FIGURE_BYTES];
 
     for (int i = 0; i < s->layer_count; i++) {
         const struct dp_run_layer *l = &s->layers[i];
-        const double x = intensity(l);
-        if (!isfinite(x)) {
+        const double share = fmin(fmax(l->share, 0.0), 1.0), radius = 3.0 + 9.0 * sqrt(share);
+        if (!isfinite(intensity(l))) {
             continue;
         }
-        dp_html_print(h, "<circle class=\"dot s0\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"><title>",
-                      place_x(f, x), place_y(f, l->gflops),
-                      3.0 + 9.0 * sqrt(fmin(fmax(l->share, 0.0), 1.0)));
+        const double x = place_x(f, intensity(l)), y = place_y(f, l->gflops);
+        if (share >= named) {
+            add_name(h, l, x, y - radius - 4.0);
+        }
+        dp_html_print(h, "<circle class=\"dot s0\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"><title>", x,
+                      y, radius);
         dp_html_text(h, l->name);
         dp_html_add(h, " (");
         dp_html_text(h, l->kind);
@@ -169,20 +194,25 @@ void dp_page_layers(struct dp_html *html, const struct dp_run_summary *summary)
                     "a run that measures itself</p>\n");
         return;
     }
-    dp_html_print(html,
-                  "<p>The %d layers that take longest, of %d, in ms of a step on rank 0. The last "
-                  "figure is what a layer reaches of the limit that its arithmetic, or the memory "
-                  "that it needs, sets on this machine.</p>\n",
-                  count, summary->layer_count);
-    dp_html_add(html,
-                "<div class=\"scroll whole\" tabindex=\"0\" role=\"region\" aria-label=\"table of "
-                "layers\"><table><caption>Layers</caption><thead><tr>"
-                "<th scope=\"col\" class=\"text\">layer</th>"
-                "<th scope=\"col\" class=\"text\">kind</th><th scope=\"col\">forward</th>"
-                "<th scope=\"col\">backward</th><th scope=\"col\">share</th>"
-                "<th scope=\"col\">GFLOP/s</th><th scope=\"col\">GB/s</th>"
-                "<th scope=\"col\">of limit</th><th scope=\"col\" class=\"text\">library path"
-                "</th></tr></thead><tbody>\n");
+    if (count < summary->layer_count) {
+        dp_html_print(html, "<p>The %d layers that take longest, of %d", count,
+                      summary->layer_count);
+    } else {
+        dp_html_print(html, "<p>All %d layers, the longest first", count);
+    }
+    dp_html_add(html, ", in ms of a step on rank 0. Each was timed by itself, in its fastest pass. "
+                      "Of limit: what a layer reaches of what its arithmetic, or the memory that "
+                      "it needs, allows on this machine.</p>\n");
+    dp_html_add(
+        html,
+        "<div class=\"scroll whole\" tabindex=\"0\" role=\"region\" aria-label=\"table of "
+        "layers\"><table><caption>Layers, their work, and what computed them</caption><thead><tr>"
+        "<th scope=\"col\" class=\"text\">layer</th>"
+        "<th scope=\"col\" class=\"text\">kind</th><th scope=\"col\">forward</th>"
+        "<th scope=\"col\">backward</th><th scope=\"col\">share</th>"
+        "<th scope=\"col\">GFLOP/s</th><th scope=\"col\">GB/s</th>"
+        "<th scope=\"col\">of limit</th><th scope=\"col\" class=\"text\">library path"
+        "</th></tr></thead><tbody>\n");
     for (int i = 0; i < count; i++) {
         add_row(html, &summary->layers[order[i]], dp_layer_is_slow(summary, order[i], &other));
     }

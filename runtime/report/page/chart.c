@@ -57,10 +57,16 @@ static bool find_frame(const struct dp_chart *chart, struct frame *f)
     if (!(f->x1 >= f->x0)) {
         return false;
     }
+    if (chart->to > chart->from) {
+        f->x0 = fmin(f->x0, chart->from);
+        f->x1 = fmax(f->x1, chart->to);
+    }
     f->x1 = f->x1 > f->x0 ? f->x1 : f->x0 + 1.0;
     f->y0 = chart->from_zero ? fmin(0.0, f->y0) : f->y0;
     if (!(f->y1 > f->y0)) {
-        f->y1 = f->y0 + fmax(fabs(f->y0) * 0.1, 1e-6);
+        const double around = fmax(fabs(f->y0) * 0.05, 1e-6);
+        f->y1 = f->y0 + around;
+        f->y0 -= chart->from_zero ? 0.0 : around;
     }
     step = dp_chart_step(f->y1 - f->y0, PIECES_Y);
     f->y0 = floor(f->y0 / step) * step;

@@ -28,7 +28,8 @@ struct dp_chart {
     bool from_zero;                /* the y axis begins at 0 */
     struct dp_chart_series series[DP_CHART_SERIES];
     int series_count;
-    const char *at; /* our own text: what x counts; NULL: "step" */
+    const char *at;  /* our own text: what x counts; NULL: "step" */
+    double from, to; /* that the x axis has at least; both 0: the points say */
 };
 
 /* Adds a <figure>. Where no series has a point it says so. */

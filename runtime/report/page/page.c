@@ -15,8 +15,10 @@
 #include "runtime/report/page/page_figures.h"
 #include "runtime/report/page/page_step.h"
 #include "runtime/report/page/page_template.h"
+#include "runtime/report/page/page_timeline.h"
 #include "runtime/report/record/comparison_print.h"
 #include "runtime/report/resources/page_resources.h"
+#include "runtime/report/verdict.h"
 
 /* ---- the head ---- */
 
@@ -151,24 +153,40 @@ static void add_results(struct dp_html *h, const struct dp_run_record *r)
     add_tile(h, NULL, "time", dp_figure_fixed(value, s->seconds, 1, " s"), NULL);
 }
 
-/* What run.json says of what to do next, where it does. */
-static void add_advice(struct dp_html *h, const struct dp_json *json)
+/* What is typed is shown as such. */
+static void add_action(struct dp_html *h, const char *action)
 {
-    const struct dp_json *detail = dp_json_get(json, "verdict_detail");
-    const char *action = dp_json_text(dp_json_get(detail, "action"));
-    char text[DP_FIGURE_BYTES];
-    double predicted;
+    const bool typed = action[0] == '-';
 
-    if (action == NULL) {
+    dp_html_add(h, typed ? "<code>" : "");
+    dp_html_text(h, action);
+    dp_html_add(h, typed ? "</code>" : "");
+}
+
+/* What bounds the run and, on a line of its own, what to do next. */
+static void add_verdict(struct dp_html *h, const struct dp_run_summary *s)
+{
+    char gain[DP_VERDICT_GAIN], bound[DP_FIGURE_BYTES];
+
+    if (s->verdict == NULL || *s->verdict == '\0') {
         return;
     }
-    dp_html_add(h, "<p>Next: <code>");
-    dp_html_text(h, action);
-    dp_html_add(h, "</code>");
-    if (dp_json_real(dp_json_get(detail, "predicted_samples_per_second"), &predicted)) {
-        dp_html_print(h, ", predicted %s samples/s",
-                      dp_figure_number(text, DP_REPORT_RATE, predicted));
+    dp_html_add(h, "<p class=\"verdict\"><strong>Verdict:</strong> ");
+    if (s->verdict_evidence != NULL) { /* "compute-bound", without the action */
+        (void)snprintf(bound, sizeof(bound), "%.*s", (int)strcspn(s->verdict, ":"), s->verdict);
+        dp_html_text(h, bound);
+        dp_html_add(h, ": ");
+        dp_html_text(h, s->verdict_evidence);
+    } else {
+        dp_html_text(h, s->verdict);
     }
+    dp_html_add(h, "</p>\n");
+    if (s->verdict_action == NULL) {
+        return;
+    }
+    dp_html_add(h, "<p class=\"verdict\"><strong>Next:</strong> ");
+    add_action(h, s->verdict_action);
+    dp_html_add(h, dp_verdict_gain(s, gain));
     dp_html_add(h, "</p>\n");
 }
 
@@ -178,12 +196,7 @@ static void add_efficiency(struct dp_html *h, const struct dp_run_record *r)
     add_rates(h, r);
     add_results(h, r);
     dp_html_add(h, "</dl>\n");
-    if (r->summary.verdict != NULL && *r->summary.verdict != '\0') {
-        dp_html_add(h, "<p class=\"verdict\"><strong>Verdict:</strong> ");
-        dp_html_text(h, r->summary.verdict);
-        dp_html_add(h, "</p>\n");
-    }
-    add_advice(h, r->json);
+    add_verdict(h, &r->summary);
 }
 
 /* ---- the rest ---- */
@@ -192,6 +205,11 @@ static void add_step(struct dp_html *h, const struct dp_run_record *r)
 {
     dp_page_step(h, &r->summary);
     dp_page_limits(h, &r->summary);
+}
+
+static void add_timeline(struct dp_html *h, const struct dp_run_record *r)
+{
+    dp_page_timeline(h, &r->summary);
 }
 
 static void add_buckets(struct dp_html *h, const struct dp_run_record *r)
@@ -246,13 +264,21 @@ static const struct {
     const char *name;
     void (*add)(struct dp_html *html, const struct dp_run_record *record);
 } places[] = {
-    {"reload", add_reload},       {"title", add_title},
-    {"name", add_name},           {"state", add_state},
-    {"missing", add_missing},     {"efficiency", add_efficiency},
-    {"step", add_step},           {"buckets", add_buckets},
-    {"course", add_course},       {"layers", add_layers},
-    {"resources", add_resources}, {"environment", add_environment},
-    {"figures", add_figures},     {"configuration", add_configuration},
+    {"reload", add_reload},
+    {"title", add_title},
+    {"name", add_name},
+    {"state", add_state},
+    {"missing", add_missing},
+    {"efficiency", add_efficiency},
+    {"step", add_step},
+    {"timeline", add_timeline},
+    {"buckets", add_buckets},
+    {"course", add_course},
+    {"layers", add_layers},
+    {"resources", add_resources},
+    {"environment", add_environment},
+    {"figures", add_figures},
+    {"configuration", add_configuration},
     {"footer", add_footer},
 };
 

@@ -1,7 +1,6 @@
 /*
- * page_buckets.h - the part of the page about sharing the gradient: the timeline of one step, from
- * computing to the sum of each bucket, the table of buckets, which ranks come late, and what
- * efficiency is lost to.
+ * page_buckets.h - the part of the page about sharing the gradient: what efficiency is lost to, the
+ * table of buckets, and which ranks come late. page_timeline.h draws them.
  */
 #ifndef DP_RUNTIME_REPORT_PAGE_PAGE_BUCKETS_H
 #define DP_RUNTIME_REPORT_PAGE_PAGE_BUCKETS_H

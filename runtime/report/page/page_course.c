@@ -52,6 +52,8 @@ static void add_charts(struct dp_html *html, const struct dp_history *h, const s
     char loss[DP_FIGURE_BYTES], metric[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES];
     const bool answers = c->last.kind == DP_REPORT_ACCURACY;
     const char *unit = answers ? " %" : "";
+    const double from = h->count > 0 ? c->step[0] : 0.0; /* one axis for all three */
+    const double to = h->count > 0 ? c->step[h->count - 1] : 0.0;
     const struct dp_chart charts[] = {
         {.id = "chart-loss",
          .title = "Loss",
@@ -59,13 +61,17 @@ static void add_charts(struct dp_html *html, const struct dp_history *h, const s
          .summary = say_course(loss, c->loss, h->count, ""),
          .series = {{"train", c->step, c->loss, h->count, false},
                     {"test", c->eval_step, c->test_loss, h->eval_count, true}},
-         .series_count = 2},
+         .series_count = 2,
+         .from = from,
+         .to = to},
         {.id = "chart-accuracy",
          .title = answers ? "Test accuracy" : "Test mean absolute error",
          .unit = unit,
          .summary = say_course(metric, c->metric, h->eval_count, unit),
          .series = {{c->last.heading, c->eval_step, c->metric, h->eval_count, true}},
-         .series_count = 1},
+         .series_count = 1,
+         .from = from,
+         .to = to},
         {.id = "chart-rate",
          .title = "Samples/s",
          .unit = "",
@@ -120,9 +126,10 @@ void dp_page_course(struct dp_html *html, const struct dp_history *history)
     take_out(history, &course);
     add_charts(html, history, &course);
     dp_html_print(html,
-                  "<p class=\"soft\">A point is the mean of %" PRId64
+                  "<p class=\"soft\">A point is %s%" PRId64
                   " step%s. Point at a chart, or give it the focus and press the arrow keys, to "
                   "read values.</p>",
-                  history->per_point, history->per_point == 1 ? "" : "s");
+                  history->per_point == 1 ? "" : "the mean of ", history->per_point,
+                  history->per_point == 1 ? "" : "s");
     add_evaluations(html, history, course.last.name);
 }

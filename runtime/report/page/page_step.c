@@ -23,6 +23,22 @@ const char *dp_step_part_heading(int part)
     return parts[part].heading;
 }
 
+const char *dp_step_part_name(int part)
+{
+    static const char *const names[DP_STEP_PART_COUNT] = {
+        [DP_PART_INPUT] = "waiting for input",
+        [DP_PART_COPY] = "copy",
+        [DP_PART_FORWARD] = "forward",
+        [DP_PART_BACKWARD] = "backward",
+        [DP_PART_EXPOSED] = "exposed communication",
+        [DP_PART_OPTIMIZER] = "optimizer",
+        [DP_PART_CHECKPOINT] = "checkpoint",
+        [DP_PART_OTHER] = "other",
+    };
+
+    return names[part];
+}
+
 double dp_step_total_ms(const double step_ms[DP_STEP_PART_COUNT])
 {
     double sum = (double)NAN;
@@ -63,7 +79,7 @@ static void add_legend(struct dp_html *h, const struct dp_run_summary *s)
     dp_html_add(h, "<ul class=\"legend\" aria-label=\"parts of a step, mean over ranks\">");
     for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
         dp_html_print(h, "<li><i class=\"%s\"></i>%s <span class=\"soft\">%s ms, %s</span></li>",
-                      parts[i].key, parts[i].heading, dp_figure_ms(ms, means[i]),
+                      parts[i].key, dp_step_part_name(i), dp_figure_ms(ms, means[i]),
                       dp_figure_number(share, DP_REPORT_FRACTION, means[i] / total));
     }
     dp_html_add(h, "</ul>");
@@ -81,7 +97,7 @@ static void add_bar(struct dp_html *h, const struct dp_run_rank *rank, double lo
         const double ms = rank->step_ms[i];
         if (ms > 0.0 && isfinite(ms)) {
             dp_html_print(h, "<i class=\"%s\" style=\"width:%.2f%%\" title=\"%s %s ms\"></i>",
-                          parts[i].key, 100.0 * ms / longest, parts[i].heading,
+                          parts[i].key, 100.0 * ms / longest, dp_step_part_name(i),
                           dp_figure_ms(text, ms));
         }
     }
@@ -136,9 +152,13 @@ static void add_table(struct dp_html *h, const struct dp_run_summary *s)
 {
     dp_html_add(h, "<h3>In milliseconds</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
                    "aria-label=\"table of ranks\"><table><caption>Parts of a mean steady step, by "
-                   "rank</caption><thead><tr><th scope=\"col\">rank</th>");
+                   "rank. Input: waits for a batch. Exposed: communication that the step waits "
+                   "for; hidden: that computing hides. Scaling: samples/s, of those of one rank "
+                   "alone. Compute: computing time of one rank alone, of its "
+                   "own.</caption><thead><tr><th scope=\"col\">rank</th>");
     for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
-        dp_html_print(h, "<th scope=\"col\">%s</th>", parts[i].heading);
+        dp_html_print(h, "<th scope=\"col\">%s</th>",
+                      i == DP_PART_EXPOSED ? parts[i].heading : parts[i].key);
     }
     dp_html_add(h, "<th scope=\"col\">step</th><th scope=\"col\">hidden</th>"
                    "<th scope=\"col\">samples/s</th><th scope=\"col\">scaling</th>"

@@ -9,9 +9,10 @@
 
 void dp_page_step(struct dp_html *html, const struct dp_run_summary *summary);
 
-/* Key in run.json, and heading, of a part of a step. */
+/* Key in run.json, heading of a narrow column, and name, of a part of a step. */
 const char *dp_step_part_key(int part);
 const char *dp_step_part_heading(int part);
+const char *dp_step_part_name(int part);
 
 /* The sum of the parts that are known; NaN: none is. */
 double dp_step_total_ms(const double step_ms[DP_STEP_PART_COUNT]);

@@ -9,6 +9,7 @@
 #include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/layers/layers_table.h"
+#include "runtime/report/layers/limits_table.h"
 #include "runtime/report/paragraph.h"
 #include "runtime/report/parts_table.h"
 
@@ -93,7 +94,7 @@ static void print_resources(const struct dp_run_summary *s, FILE *out)
         dp_paragraph(out, 12, "memory      at most %s a rank, after step %s, predicted %s%s%s",
                      dp_figure_bytes(first, s->memory_peak),
                      dp_figure_count(second, DP_REPORT_COUNT, s->memory_peak_step),
-                     dp_figure_bytes(third, s->memory_predicted),
+                     dp_figure_count(third, DP_REPORT_BYTES, s->memory_predicted),
                      s->memory_growing != NULL ? "; it grows: " : "",
                      s->memory_growing != NULL ? s->memory_growing : "");
     }
@@ -192,6 +193,7 @@ void dp_record_print(const struct dp_run_record *record, FILE *out)
     print_results(record, out);
     print_resources(&record->summary, out);
     dp_parts_print(&record->summary, out);
+    dp_limits_print(&record->summary, out);
     dp_layers_print(&record->summary, out);
     print_course(&record->history, out);
     (void)fprintf(out, "\n");

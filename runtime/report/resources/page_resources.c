@@ -69,11 +69,12 @@ static void add_memory_row(struct dp_html *h, const struct dp_run_rank *rank)
     take_memory(rank, bytes);
     dp_html_print(h, "<tr><th scope=\"row\">%" PRId64 "</th>", rank->rank);
     for (int i = 0; i < DP_MEMORY_USE_COUNT; i++) {
-        dp_html_print(h, "<td>%s</td>", dp_figure_bytes(text, bytes[i]));
+        dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_BYTES, bytes[i]));
     }
-    dp_html_print(h, "<td>%s</td>", dp_figure_bytes(text, rank->memory_unexplained));
-    dp_html_print(h, "<td>%s</td>", dp_figure_bytes(text, rank->memory_predicted));
-    dp_html_print(h, "<td>%s</td>", dp_figure_bytes(text, rank->peak_rss_bytes));
+    dp_html_print(h, "<td>%s</td>",
+                  dp_figure_count(text, DP_REPORT_BYTES, rank->memory_unexplained));
+    dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_BYTES, rank->memory_predicted));
+    dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_BYTES, rank->peak_rss_bytes));
     dp_html_print(h, "<td>%s</td></tr>\n",
                   dp_figure_count(text, DP_REPORT_COUNT, rank->memory_peak_step));
 }
@@ -183,6 +184,34 @@ static void add_use(struct dp_html *h, const struct dp_run_summary *s)
     dp_html_add(h, "</tbody></table></div>\n");
 }
 
+/* ---- copies ---- */
+
+static void add_copies(struct dp_html *h, const struct dp_run_summary *s)
+{
+    dp_html_add(h,
+                "<h3>Bytes copied in a step</h3><div class=\"scroll\" tabindex=\"0\" "
+                "role=\"region\" aria-label=\"table of copies\"><table><caption>Samples that the "
+                "input puts together, what is sent to other ranks (of shared memory what is read "
+                "from them), between host and GPU, and into snapshots of checkpoints"
+                "</caption><thead><tr><th scope=\"col\">rank</th><th scope=\"col\">input</th>"
+                "<th scope=\"col\">sent</th><th scope=\"col\">to the GPU</th>"
+                "<th scope=\"col\">from the GPU</th><th scope=\"col\">snapshots</th></tr>"
+                "</thead><tbody>\n");
+    for (int i = 0; i < s->rank_count; i++) {
+        const struct dp_run_rank *rank = &s->ranks[i];
+        const int64_t bytes[] = {rank->copied_input, rank->copied_sent, rank->copied_to_device,
+                                 rank->copied_from_device, rank->copied_snapshot};
+        char text[DP_FIGURE_BYTES];
+
+        dp_html_print(h, "<tr><th scope=\"row\">%" PRId64 "</th>", rank->rank);
+        for (size_t k = 0; k < sizeof(bytes) / sizeof(bytes[0]); k++) {
+            dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_BYTES, bytes[k]));
+        }
+        dp_html_add(h, "</tr>\n");
+    }
+    dp_html_add(h, "</tbody></table></div>\n");
+}
+
 /* ---- stability ---- */
 
 static void add_chart(struct dp_html *h, const struct dp_run_summary *s, double *seconds)
@@ -233,4 +262,5 @@ void dp_page_resources(struct dp_html *html, const struct dp_run_summary *summar
     add_stability(html, summary);
     add_memory(html, summary);
     add_use(html, summary);
+    add_copies(html, summary);
 }

@@ -47,9 +47,10 @@ static double measured(double rate)
     return rate > 0.0 ? rate : (double)NAN;
 }
 
-static void describe_rank(const struct dp_run_job *job, struct dp_figures *figures,
-                          struct dp_run_rank *rank, int64_t *wire)
+static void describe_rank(struct dp_training *run, struct dp_run_rank *rank, int64_t *wire)
 {
+    const struct dp_run_job *job = &run->job;
+    struct dp_figures *figures = &run->figures;
     const int ranks = job->world->train->size, self = job->world->train->rank;
     const struct dp_rank_place *place = &job->places[self];
     const struct dp_ledger *ledger = &figures->ledger;
@@ -79,6 +80,9 @@ static void describe_rank(const struct dp_run_job *job, struct dp_figures *figur
     rank->memory_predicted +=
         rank->memory_predicted > 0 ? (int64_t)dp_run_measuring_bytes(job, figures) : 0;
     rank->copied_sent = *wire;
+    rank->copied_snapshot = done == 0 || run->saver.snapshot == NULL
+                                ? -1
+                                : (int64_t)(run->saver.snapshot->copied_bytes / done);
 }
 
 static const char *plan_text(const struct dp_run_job *job, char *text, size_t size)
@@ -312,7 +316,7 @@ static dp_status report(struct dp_training *run)
     DP_TRY(dp_all_times_collect(e, &run->figures.clock, &times));
     all = dp_zalloc(size, sizeof(*all));
     memset(&mine, 0, sizeof(mine));
-    describe_rank(job, &run->figures, &mine.rank, &mine.wire);
+    describe_rank(run, &mine.rank, &mine.wire);
     status = all == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
     status = dp_exchange_agree(e, status);
     status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;

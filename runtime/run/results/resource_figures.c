@@ -121,6 +121,17 @@ static void describe_gpu(const struct dp_gpu_use *use, struct dp_run_rank *rank)
     dp_gpu_throttle_text(use->throttles, rank->gpu_throttle, sizeof(rank->gpu_throttle));
 }
 
+/* A step, in the steady ones. */
+static void describe_copies(const struct dp_resources *r, struct dp_run_rank *rank)
+{
+    const bool known = r->used.steps > 0 && r->device != NULL && r->device->copied != NULL;
+
+    rank->copied_to_device =
+        known ? (int64_t)(r->used.copied[DP_COPY_TO_DEVICE] / r->used.steps) : -1;
+    rank->copied_from_device =
+        known ? (int64_t)(r->used.copied[DP_COPY_FROM_DEVICE] / r->used.steps) : -1;
+}
+
 void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
                            const struct dp_ledger *ledger, struct dp_run_rank *rank)
 {
@@ -135,6 +146,7 @@ void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
     describe_memory(r, job, rank);
     describe_use(r, place, rank);
     describe_gpu(&r->gpu.use, rank);
+    describe_copies(r, rank);
     rank->copied_input = ledger->steps > 0 ? (int64_t)(ledger->rows * sample / ledger->steps) : -1;
 }
 

@@ -120,6 +120,7 @@ void dp_resources_begin(struct dp_resources *r, const struct dp_run_job *job)
     struct dp_live_who *who = dp_zalloc(1, sizeof(*who));
 
     r->cpus = all->size == dp_trainer_ranks(job->trainer) ? job->places[all->rank].cpus : NULL;
+    r->device = job->device;
     dp_energy_begin(&r->energy, "/sys/class/powercap");
     open_sensors(r, job->device);
     if (who == NULL) {
@@ -258,9 +259,28 @@ static void add_busy(struct dp_resources *r)
     r->used.busy_ns = known ? r->used.busy_ns + now_ns - r->used.from_busy_ns : -1;
 }
 
+static void read_copies(const struct dp_resources *r, uint64_t bytes[DP_COPY_DIRECTIONS])
+{
+    memset(bytes, 0, sizeof(*bytes) * DP_COPY_DIRECTIONS);
+    if (r->device != NULL && r->device->copied != NULL) {
+        r->device->copied(bytes);
+    }
+}
+
+static void add_copies(struct dp_resources *r)
+{
+    uint64_t now[DP_COPY_DIRECTIONS];
+
+    read_copies(r, now);
+    for (int i = 0; i < DP_COPY_DIRECTIONS; i++) {
+        r->used.copied[i] += now[i] - r->used.copied_from[i];
+    }
+}
+
 static void begin_stretch(struct dp_resources *r, uint64_t now_ns)
 {
     dp_usage_read(&r->used.from);
+    read_copies(r, r->used.copied_from);
     r->used.from_ns = now_ns;
     r->used.from_busy_ns = busy_ns(r);
     dp_energy_add(&r->energy);
@@ -280,6 +300,7 @@ void dp_resources_pause(struct dp_resources *r)
     dp_usage_add(&r->used.sum, &r->used.from, &now);
     r->used.ns += dp_now_ns() - r->used.from_ns;
     add_busy(r);
+    add_copies(r);
     dp_energy_add(&r->energy);
     r->used.joules += r->energy.joules - r->used.from_joules;
     pause_sensors(r);

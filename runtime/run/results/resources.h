@@ -21,6 +21,7 @@
 struct dp_resources {
     struct dp_live_file live;
     const char *cpus; /* borrowed: of this rank; NULL: ranks that do not train may share them */
+    const struct dp_device *device; /* borrowed; NULL before dp_resources_begin() */
     struct {
         uint64_t ns, exposed_ns, rows, samples; /* of about the last two seconds */
     } recent;
@@ -41,6 +42,7 @@ struct dp_resources {
         uint64_t ns, steps, samples;
         double joules;
         int64_t busy_ns; /* below 0: not known */
+        uint64_t copied_from[DP_COPY_DIRECTIONS], copied[DP_COPY_DIRECTIONS]; /* of the device */
     } used;
     struct dp_energy energy;
     struct {

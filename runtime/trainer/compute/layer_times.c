@@ -38,14 +38,10 @@ static struct place place_of(const struct dp_trainer *t)
     return place;
 }
 
-static int bounded(double wanted, int most)
-{
-    return wanted < 1.0 ? 1 : wanted > most ? most : (int)wanted;
-}
-
 static dp_status measure(const struct dp_trainer *t, const struct place *place, float *grad,
-                         double passes, bool repeats, struct dp_layer_times *out)
+                         double seconds, struct dp_layer_times *out)
 {
+    const struct dp_pass_effort effort = {seconds / 2, PASSES_MOST, REPEATS_MOST, slow_s};
     const struct dp_pass_call call = {
         .rows = place->rows,
         .first_row = t->input.batch.first_row,
@@ -62,9 +58,7 @@ static dp_status measure(const struct dp_trainer *t, const struct place *place, 
     if (out->layers == NULL) {
         return DP_ERR_NOMEM;
     }
-    DP_TRY(dp_pass_profile(place->pass, &call, bounded(passes / 2, PASSES_MOST),
-                           repeats ? bounded(passes / 2, REPEATS_MOST) : 0, out->layers,
-                           &out->count));
+    DP_TRY(dp_pass_profile(place->pass, &call, &effort, out->layers, &out->count));
     out->rows = t->input.batch.rows;
     for (int i = 0; i < out->count; i++) {
         struct dp_layer_profile *l = &out->layers[i];
@@ -77,13 +71,23 @@ static dp_status measure(const struct dp_trainer *t, const struct place *place, 
     return DP_OK;
 }
 
+/* Of one pass. */
+static double sum_of(const struct dp_layer_times *times, const struct place *place)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < times->count; i++) {
+        sum += times->layers[i].seconds[DP_FORWARD] + times->layers[i].seconds[DP_BACKWARD];
+    }
+    return sum / place->times;
+}
+
 /* Without memory nothing is measured. */
-dp_status dp_layer_times_measure(const struct dp_trainer *t, double seconds, double step_s,
+dp_status dp_layer_times_measure(const struct dp_trainer *t, double seconds,
                                  struct dp_layer_times *out)
 {
     const struct place place = place_of(t);
     const size_t count = dp_model_loss_at(t->model) + 2;
-    const double pass_s = step_s / place.times;
     struct dp_log_capture capture;
     float *grad;
     dp_status status;
@@ -94,11 +98,9 @@ dp_status dp_layer_times_measure(const struct dp_trainer *t, double seconds, dou
     }
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     grad = t->device->alloc(DP_MEM_TRIAL, count * sizeof(*grad));
-    status = grad == NULL ? DP_ERR_NOMEM
-                          : measure(t, &place, grad, pass_s > 0.0 ? seconds / pass_s : 1.0,
-                                    pass_s < slow_s, out);
+    status = grad == NULL ? DP_ERR_NOMEM : measure(t, &place, grad, seconds, out);
     t->device->release(grad);
-    if (status == DP_OK && pass_s < short_s && t->compute.lanes == NULL) {
+    if (status == DP_OK && sum_of(out, &place) < short_s && t->compute.lanes == NULL) {
         status = dp_larger_batch_cost(t, place.rows, DP_LARGER_TIMES, &out->larger_cost);
     }
     dp_log_capture_end(&capture, status == DP_OK ? DP_LOG_PRINT : DP_LOG_DROP);

@@ -22,9 +22,9 @@ struct dp_layer_times {
 
 enum { DP_LARGER_TIMES = 4 };
 
-/* Takes about `seconds`, or a few passes if these take longer; step_s: what a step computes.
- * Between steps, with no deferred update left. Local. Errors: those of the device. */
+/* Takes about `seconds`, or a few passes if these take longer. Between steps, with no deferred
+ * update left. Local. Errors: those of the device. */
 DP_CHECKED dp_status dp_layer_times_measure(const struct dp_trainer *trainer, double seconds,
-                                            double step_s, struct dp_layer_times *out);
+                                            struct dp_layer_times *out);
 
 #endif

@@ -61,7 +61,8 @@ static void layers_have_their_names_kinds_and_work(void **state)
     struct found f;
 
     open_found(&f, streams->tested[0]);
-    OK(dp_pass_profile(f.pass, &f.call, 2, 1, f.layer, &f.count));
+    OK(dp_pass_profile(f.pass, &f.call, &(struct dp_pass_effort){9.0, 2, 1, 9.0}, f.layer,
+                       &f.count));
     const struct dp_layer_profile *first = layer_called(&f, "0"), *last = layer_called(&f, "9");
     assert_string_equal(first->kind, "conv2d");
     assert_string_equal(layer_called(&f, "1")->kind, "batchnorm");
@@ -90,14 +91,16 @@ static void a_path_says_what_computed_a_layer(void **state)
     struct found f;
 
     open_found(&f, streams->ref);
-    OK(dp_pass_profile(f.pass, &f.call, 1, 0, f.layer, &f.count));
+    OK(dp_pass_profile(f.pass, &f.call, &(struct dp_pass_effort){9.0, 1, 0, 9.0}, f.layer,
+                       &f.count));
     assert_string_equal(layer_called(&f, "0")->path, "ref loops");
     assert_string_equal(layer_called(&f, "9")->path, "ref loops");
     assert_string_equal(layer_called(&f, "1")->path, "");
     assert_null(streams->ref->path);
     close_found(&f);
     open_found(&f, streams->tested[0]);
-    OK(dp_pass_profile(f.pass, &f.call, 1, 0, f.layer, &f.count));
+    OK(dp_pass_profile(f.pass, &f.call, &(struct dp_pass_effort){9.0, 1, 0, 9.0}, f.layer,
+                       &f.count));
     assert_string_not_equal(layer_called(&f, "9")->path, "");
     assert_string_not_equal(layer_called(&f, "9")->path, "ref loops");
     close_found(&f);
@@ -115,9 +118,11 @@ static void measuring_gives_the_gradient_of_a_step_and_leaves_nothing(void **sta
         float *measured = zeros(count);
         struct dp_pass_call call = f.call;
         call.grad = measured;
-        OK(dp_pass_profile(f.pass, &call, 2, 0, f.layer, &f.count));
+        OK(dp_pass_profile(f.pass, &call, &(struct dp_pass_effort){9.0, 2, 0, 9.0}, f.layer,
+                           &f.count));
         assert_same_bits(measured, f.grad, count);
-        OK(dp_pass_profile(f.pass, &call, 1, 3, f.layer, &f.count));
+        OK(dp_pass_profile(f.pass, &call, &(struct dp_pass_effort){9.0, 1, 3, 9.0}, f.layer,
+                           &f.count));
         call.grad = zeros(count);
         OK(batch_step(&f.batch, f.pass, &call));
         assert_same_bits(call.grad, f.grad, count);

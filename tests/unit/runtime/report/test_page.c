@@ -85,7 +85,7 @@ static void hostile_texts_are_shown_as_texts(void **state)
     assert_int_equal(count_of("</title>"), 1);
     assert_int_equal(count_of("</pre>"), 1);
     assert_true(count_of("&lt;script&gt;alert(1)") > 10);
-    assert_non_null(strstr(page, "predicted 6,900 samples/s"));
+    assert_non_null(strstr(page, "would give 6,900 samples/s</p>"));
     assert_null(strstr(page, "nan"));
 }
 
@@ -93,7 +93,9 @@ static const char whole[] =
     "{\"name\":\"lenet\",\"exit\":\"finished\",\"steps\":470,\"world_size\":2,"
     "\"samples_per_second\":2012.5,\"single_rank_samples_per_second\":1050,"
     "\"scaling_efficiency\":0.9583,\"samples_per_dollar\":1e6,\"final\":{\"test_accuracy\":0.9012},"
-    "\"verdict\":\"compute-bound\",\"ranks\":["
+    "\"verdict\":\"launch-bound: calls; --set a=1 would give 4,025 samples/s (+100 %)\","
+    "\"verdict_detail\":{\"evidence\":\"calls\",\"action\":\"--set a=1\","
+    "\"predicted_samples_per_second\":4025},\"ranks\":["
     "{\"rank\":0,\"host\":\"n0\",\"step_ms\":{\"input\":1,\"forward\":3,\"backward\":6}},"
     "{\"rank\":1,\"host\":\"n1\",\"step_ms\":{\"input\":1,\"forward\":1,\"backward\":3}}]}";
 
@@ -147,7 +149,9 @@ static void the_page_of_a_run_has_its_figures(void **state)
     assert_non_null(strstr(page, "<dd>2,012</dd>"));
     assert_non_null(strstr(page, "<dd>1,000,000</dd>"));
     assert_non_null(strstr(page, "<dd>90.12 %</dd>"));
-    assert_non_null(strstr(page, "compute-bound"));
+    assert_non_null(strstr(page, "<strong>Verdict:</strong> launch-bound: calls</p>"));
+    assert_non_null(strstr(page, "<strong>Next:</strong> <code>--set a=1</code> would give 4,025 "
+                                 "samples/s (+100 %)</p>"));
     /* Bars are in proportion to the longest step, 10 ms. */
     assert_non_null(strstr(page, "class=\"forward\" style=\"width:30.00%\""));
     assert_non_null(strstr(page, "class=\"backward\" style=\"width:30.00%\""));
@@ -260,10 +264,10 @@ static void charts_stand_any_values(void **state)
     const double x[] = {1, 2, 3, 4}, flat[] = {0, 0, 0, 0},
                  odd[] = {(double)NAN, 1e300, -1e14, (double)INFINITY};
     const struct dp_chart charts[] = {
-        {"c", "t", "", "s", false, {{"a", x, flat, 4, false}}, 1, NULL},
-        {"c", "t", "", "s", true, {{"a", x, odd, 4, true}}, 1, NULL},
-        {"c", "t", "", "s", true, {{"a", x, odd, 1, true}}, 1, NULL},
-        {"c", "t", "", "s", true, {{"a", x, flat, 0, true}}, 1, NULL},
+        {"c", "t", "", "s", false, {{"a", x, flat, 4, false}}, 1, NULL, 0.0, 0.0},
+        {"c", "t", "", "s", true, {{"a", x, odd, 4, true}}, 1, NULL, 0.0, 0.0},
+        {"c", "t", "", "s", true, {{"a", x, odd, 1, true}}, 1, NULL, 0.0, 0.0},
+        {"c", "t", "", "s", true, {{"a", x, flat, 0, true}}, 1, NULL, 0.0, 0.0},
     };
     (void)state;
 

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "runtime/report/page/page_buckets.h"
+#include "runtime/report/page/page_timeline.h"
 #include "runtime/report/summary_read.h"
 
 static struct dp_run_summary summary;
@@ -71,20 +72,57 @@ static int count_of(const char *what)
     return count;
 }
 
+/* Layers that took so long when each was timed by itself. */
+static void fill_layers(double forward, double backward)
+{
+    assert_int_equal(dp_run_summary_resize(&summary, DP_TABLE_LAYERS, 3), DP_OK);
+    for (int i = 0; i < 3; i++) {
+        struct dp_run_layer *layer = &summary.layers[i];
+        (void)snprintf(layer->name, sizeof(layer->name), "<%d>", i);
+        (void)snprintf(layer->kind, sizeof(layer->kind), "dense");
+        layer->forward_ms = i * forward;
+        layer->backward_ms = i == 0 ? 0.01 * backward : backward;
+    }
+}
+
 static void bars_are_in_proportion_to_the_step(void **state)
 {
     (void)state;
 
     fill(2);
-    dp_page_buckets(&html, &summary);
-    assert_int_equal(count_of("class=\"forward\" style=\"width:25.00%\""), 1);
-    assert_int_equal(count_of("class=\"backward\" style=\"width:35.00%\""), 1);
-    assert_int_equal(count_of("class=\"queued\" style=\"margin-left:50.00%;width:5.00%\""), 1);
-    assert_int_equal(count_of("class=\"queued\" style=\"margin-left:55.00%;width:5.00%\""), 1);
-    assert_int_equal(count_of("class=\"shared\" style=\"width:15.00%\""), 2);
+    dp_page_timeline(&html, &summary);
+    assert_int_equal(count_of("class=\"forward\" style=\"left:0.00%;width:25.00%\""), 1);
+    assert_int_equal(count_of("class=\"backward\" style=\"left:25.00%;width:35.00%\""), 1);
+    assert_int_equal(count_of("class=\"queued\" style=\"left:50.00%;width:5.00%\""), 1);
+    assert_int_equal(count_of("class=\"queued\" style=\"left:55.00%;width:5.00%\""), 1);
+    assert_int_equal(count_of("class=\"shared\" style=\"left:55.00%;width:15.00%\""), 1);
     assert_int_equal(count_of("the step waits 2.00 ms for it"), 2);
+    assert_int_equal(count_of("<b style=\"left:25.00%\">5</b>"), 1); /* the axis */
+    assert_int_equal(count_of(" layer\""), 0);                       /* they were not timed */
+    dp_page_buckets(&html, &summary);
     assert_int_equal(count_of("<caption>"), 2); /* buckets, and who comes late */
     assert_int_equal(count_of("<td>100.0 %</td><td>1.50</td>"), 1);
+}
+
+/* Forward in order, and backward in reverse, each layer with its share of the step's. */
+static void layers_share_forward_and_backward_of_the_step(void **state)
+{
+    (void)state;
+
+    fill(1);
+    fill_layers(2.0, 10.0); /* 0, 2 and 4 of 5 ms; 0.1, 10 and 10 of 7 ms */
+    dp_page_timeline(&html, &summary);
+    assert_int_equal(count_of("layer\" style"), 2 + 3);
+    assert_int_equal(count_of("class=\"forward layer\" style=\"left:0.00%;width:8.33%\" "
+                              "title=\"&lt;1&gt; (dense): forward 1.67 ms\">dense &lt;1&gt;</i>"),
+                     1);
+    assert_int_equal(count_of("class=\"forward layer\" style=\"left:8.33%;width:16.67%\""), 1);
+    assert_int_equal(count_of("class=\"backward layer\" style=\"left:25.00%;width:17.41%\" "
+                              "title=\"&lt;2&gt; (dense): backward 3.48 ms\""),
+                     1);
+    assert_int_equal(count_of("class=\"backward layer\" style=\"left:42.41%;width:17.41%\""), 1);
+    assert_int_equal(count_of("title=\"&lt;0&gt; (dense): backward 0.035 ms\"></i>"), 1);
+    assert_int_equal(count_of("timed by itself"), 1);
 }
 
 static void a_bucket_that_ends_in_the_next_step_widens_the_timeline(void **state)
@@ -93,9 +131,9 @@ static void a_bucket_that_ends_in_the_next_step_widens_the_timeline(void **state
 
     fill(1);
     summary.buckets[0].done_ms = 40.0;
-    dp_page_buckets(&html, &summary);
-    assert_int_equal(count_of("class=\"forward\" style=\"width:12.50%\""), 1);
-    assert_int_equal(count_of("margin-left:25.00%;width:2.50%"), 1);
+    dp_page_timeline(&html, &summary);
+    assert_int_equal(count_of("class=\"forward\" style=\"left:0.00%;width:12.50%\""), 1);
+    assert_int_equal(count_of("left:25.00%;width:2.50%"), 1);
 }
 
 static void factors_of_efficiency_are_named(void **state)
@@ -120,7 +158,7 @@ static void more_buckets_than_fit_are_counted(void **state)
     (void)state;
 
     fill(1000);
-    dp_page_buckets(&html, &summary);
+    dp_page_timeline(&html, &summary);
     assert_int_equal(count_of("class=\"shared\" style"), DP_PAGE_BUCKETS_MOST);
     assert_int_equal(count_of("936 more buckets are in run.json"), 1);
 }
@@ -134,8 +172,16 @@ static void any_values_and_texts_stand(void **state)
     summary.buckets[1].sent_ms = -1e300;
     summary.buckets[2].done_ms = (double)INFINITY;
     summary.buckets[3].done_ms = 1e300;
+    fill_layers((double)NAN, 1e300);
     (void)snprintf(summary.stragglers[0].host, sizeof(summary.stragglers[0].host), "%s",
                    "</td><script>\x1b[31m");
+    dp_page_timeline(&html, &summary);
+    summary.buckets[3].done_ms = 20.0;
+    fill_layers((double)INFINITY, -1.0);
+    (void)snprintf(summary.layers[1].name, sizeof(summary.layers[1].name), "<script>\x1b[31m");
+    dp_page_timeline(&html, &summary);
+    fill_layers(1e-300, 1e-300);
+    dp_page_timeline(&html, &summary);
     dp_page_buckets(&html, &summary);
     assert_int_equal(count_of("<script>"), 0);
     assert_int_equal(count_of("\x1b"), 0);
@@ -147,8 +193,9 @@ static void without_buckets_the_page_says_so(void **state)
 {
     (void)state;
 
+    dp_page_timeline(&html, &summary);
     dp_page_buckets(&html, &summary);
-    assert_int_equal(count_of("known when"), 1);
+    assert_int_equal(count_of("known when"), 2);
     assert_int_equal(count_of("<table>"), 0);
 }
 
@@ -158,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SUMMARY(bars_are_in_proportion_to_the_step),
+        WITH_SUMMARY(layers_share_forward_and_backward_of_the_step),
         WITH_SUMMARY(a_bucket_that_ends_in_the_next_step_widens_the_timeline),
         WITH_SUMMARY(factors_of_efficiency_are_named),
         WITH_SUMMARY(more_buckets_than_fit_are_counted),

@@ -356,6 +356,36 @@ static void a_loss_without_answers_prints_how_far_they_are_off(void **state)
                                              "absolute error 0.0625\n"));
 }
 
+/* Memory that nothing explains is said, and a peak a tenth above the prediction, with the purpose
+ * that takes most. */
+static void a_peak_above_the_prediction_is_said(void **state)
+{
+    struct dp_run_summary s = whole;
+    (void)state;
+
+    s.memory_predicted = 100 << 20;
+    s.memory_peak = 110 << 20;
+    s.memory_peak_step = 7;
+    s.memory_unexplained = 11 << 20;
+    s.memory_weights = 10 << 20;
+    s.memory_activations = 60 << 20;
+    s.memory_input = 29 << 20;
+    assert_non_null(strstr(printed(&s), "memory of a rank: at most 110 MiB, after step 7, "
+                                        "predicted 100 MiB\n"));
+    s.memory_peak = 125 << 20;
+    assert_non_null(strstr(printed(&s), "memory of a rank: at most 125 MiB, after step 7, "
+                                        "predicted 100 MiB: 25 % more;\n"
+                                        "    most of it: activations\n"));
+    s.memory_unexplained = 13 << 20;
+    assert_non_null(strstr(printed(&s), "predicted 100 MiB, of which\n"
+                                        "    nothing explains 13.0 MiB\n"));
+    s.memory_predicted = -1;
+    s.memory_unexplained = 0;
+    assert_non_null(strstr(printed(&s), "predicted -\n"));
+    s.memory_peak = 0;
+    assert_null(strstr(printed(&s), "memory of a rank"));
+}
+
 static void printed_lines_have_the_same_form(void **state)
 {
     const char *line, *first, *second, *text = printed(&whole);
@@ -368,7 +398,7 @@ static void printed_lines_have_the_same_form(void **state)
     assert_non_null(strstr(text, "2,012 samples/s, scaling efficiency 95.8 %, "
                                  "1,000,000 samples per dollar\n"));
     assert_non_null(strstr(text, "one rank alone: 1,050 samples/s (measured; before 1,060, "
-                                 "after 1,040, spread 1.9\n    %)\n"));
+                                 "after 1,040, spread\n    1.9 %)\n"));
     assert_non_null(strstr(text, "wire 6.3 MiB a step"));
     assert_non_null(strstr(text,
                            "\nstaleness: weights of 20 gradients lacked 1.50 of other ranks on "
@@ -406,6 +436,7 @@ int main(void)
         cmocka_unit_test(the_last_line_of_metrics_has_the_declared_keys),
         WITH_FOLDER(unknown_values_are_printed_as_a_dash_or_left_out),
         WITH_FOLDER(a_loss_without_answers_prints_how_far_they_are_off),
+        WITH_FOLDER(a_peak_above_the_prediction_is_said),
         WITH_FOLDER(printed_lines_have_the_same_form),
     };
 

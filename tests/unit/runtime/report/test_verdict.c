@@ -262,6 +262,33 @@ static void one_slow_rank_is_a_straggler(void **state)
     assert_verdict(&run, "straggler", 0.8, 1000.0 * 100 / 20);
 }
 
+/* As much as the run varied, and one rank alone where the prediction rests on that. */
+static void a_prediction_says_how_far_it_may_be_off(void **state)
+{
+    struct run run;
+    (void)state;
+
+    fill(&run, 20, 80, 0);
+    run.ranks[1].step_ms[DP_PART_BACKWARD] += 80;
+    run.ranks[1].step_ms[DP_PART_EXPOSED] -= 80;
+    assert_true(isnan(judged(&run).error)); /* not known */
+    run.summary.rate_cv = 0.03;
+    run.summary.baseline_spread = 0.08;
+    assert_double_near(judged(&run).error, 0.03);
+    assert_non_null(strstr(judged(&run).text, "would give 5,000 samples/s (+400 %)"));
+    run.summary.single_rank_samples_per_second = 50e3 / 14; /* 50 rows in 14 ms */
+    assert_double_near(judged(&run).error, 0.05);
+    run.summary.rate_cv = 0.04;
+    run.summary.baseline_spread = 0.06;
+    assert_double_near(judged(&run).error, 0.05);
+    run.summary.baseline_spread = 0.2;
+    assert_non_null(
+        strstr(judged(&run).text, "would give 7,143 samples/s (+614 %, give or take 11 %)"));
+    fill(&run, 95, 5, 0); /* nothing is predicted */
+    run.summary.rate_cv = 0.2;
+    assert_true(isnan(judged(&run).error));
+}
+
 static void communication_gets_the_action_that_fits(void **state)
 {
     struct run run;
@@ -293,6 +320,11 @@ static void communication_gets_the_action_that_fits(void **state)
     run.summary.compressor = "onebit"; /* without it the sums take 30 ms */
     run.summary.limit_sum = 30;
     assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 70);
+    assert_action(&run, "--set comm.compressor=none");
+    /* Codes also slow computing down: 50 ms of it, of which one rank alone needs 40. */
+    run.ranks[0].compute_efficiency = 0.7;
+    run.ranks[1].compute_efficiency = 0.8;
+    assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 60);
     assert_action(&run, "--set comm.compressor=none");
 }
 
@@ -438,6 +470,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_others_delay_is_no_straggler),
         cmocka_unit_test(ranks_on_one_core_are_told_to_leave_it),
         cmocka_unit_test(one_slow_rank_is_a_straggler),
+        cmocka_unit_test(a_prediction_says_how_far_it_may_be_off),
         cmocka_unit_test(communication_gets_the_action_that_fits),
         cmocka_unit_test(moving_state_is_memory),
         cmocka_unit_test(waiting_for_pages_from_a_disk_is_memory),

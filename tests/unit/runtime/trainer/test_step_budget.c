@@ -68,7 +68,8 @@ static const struct line {
     {"mlp, slow BGRADB", "mlp", {"train.global_batch=16"}, 1},
 };
 
-static struct cuda_on_host_meter steps[ROWS][COUNTED]; /* what each one took */
+static struct cuda_on_host_meter steps[ROWS][COUNTED];   /* what each one took */
+static uint64_t said[ROWS][COUNTED][DP_COPY_DIRECTIONS]; /* bytes copied, as the device says */
 
 struct budget {
     const struct line *line;
@@ -163,6 +164,7 @@ static struct cuda_on_host_meter difference(const struct cuda_on_host_meter *a,
 static dp_status count_steps(const struct budget *b, struct dp_trainer *t)
 {
     struct cuda_on_host_meter before, after;
+    uint64_t copied[2][DP_COPY_DIRECTIONS];
     struct dp_step_report report;
 
     for (int step = 0; step < STEPS; step++) {
@@ -170,12 +172,18 @@ static dp_status count_steps(const struct budget *b, struct dp_trainer *t)
         DP_TRY(dp_exchange_barrier(t->exchange));
         cuda_on_host_meter_step(PAGEABLE);
         cuda_on_host_meter_read(&before);
+        t->device->copied(copied[0]);
         DP_TRY(dp_exchange_barrier(t->exchange));
         DP_TRY(dp_trainer_step(t, &report));
         DP_TRY(dp_exchange_barrier(t->exchange));
         cuda_on_host_meter_read(&after);
+        t->device->copied(copied[1]);
+        DP_TRY(dp_exchange_barrier(t->exchange));
         if (step >= WARM && t->group->rank == 0) {
             steps[b->line - lines][step - WARM] = difference(&before, &after);
+            for (int i = 0; i < DP_COPY_DIRECTIONS; i++) {
+                said[b->line - lines][step - WARM][i] = copied[1][i] - copied[0][i];
+            }
         }
     }
     return DP_OK;
@@ -273,7 +281,12 @@ static void a_step_asks_gpus_for_what_the_table_says(void **state)
     for (const struct line *line = lines; line->name != NULL; line++) {
         measure(line);
         for (int i = 0; i < COUNTED; i++) {
-            const char *found = line_of_table(line, &steps[line - lines][i]);
+            const struct cuda_on_host_meter *met = &steps[line - lines][i];
+            const char *found = line_of_table(line, met);
+            assert_int_equal(said[line - lines][i][DP_COPY_TO_DEVICE],
+                             met->up_pinned + met->up_pageable);
+            assert_int_equal(said[line - lines][i][DP_COPY_FROM_DEVICE],
+                             met->down_pinned + met->down_pageable);
             if (strncmp(kept, found, strlen(found)) != 0) {
                 const int length = (int)strcspn(kept, "\n") + 1;
                 fail_msg("step %d asks GPUs for other things than %s says; "

@@ -218,8 +218,8 @@ static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
     return r->activity == DP_PHASE_STEP ? step_limit_s(w) : other_limit_s(w, r);
 }
 
-/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. Where all
- * wait for each other, as in a sum that takes long on a busy machine, all have. */
+/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. Where
+ * all wait for each other, as in a sum that takes long on a busy machine, all have. */
 static double limit_s(const struct dp_watchdog *w)
 {
     double limit = 0.0, waiting = 0.0;

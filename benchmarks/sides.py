@@ -153,29 +153,33 @@ def wait_for_all(ranks):
 def lockstep_summary(start, train, case, settings=()):
     """One run of ours, begun by the words of `start`: what run.json says. A case may have a
     `config` of its own, a `precision`, and more `words`."""
+    with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+        return lockstep_run(pathlib.Path(folder, "run"), start, train, case, settings)
+
+
+def lockstep_run(out, start, train, case, settings=()):
+    """The same into the folder `out`, which stays."""
     env = clean_environment()
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     env.setdefault("OMPI_MCA_orte_execute_quiet", "1")  # else its banner hides the cause
-    with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-        out = pathlib.Path(folder, "run")
-        command = [*start, train, case.get("config", ROOT / "models" / f"{case['model']}.cfg")]
-        command += ["--steps", case["steps"] + LEFT_OUT, "--out", out, "--quiet"]
-        command += case.get("words", [])
-        for setting in (
-            f"train.global_batch={case['batch']}",
-            f"train.precision={case.get('precision', 'fp32')}",
-            "optimizer.name=sgd",
-            "optimizer.lr=0.01",
-            "optimizer.momentum=0.9",
-            "optimizer.weight_decay=0",
-            "optimizer.clip_norm=0",
-            "comm.compressor=none",
-            *settings,
-        ):
-            command += ["--set", setting]
-        run(command, env)
-        return json.loads((out / "run.json").read_text())
+    command = [*start, train, case.get("config", ROOT / "models" / f"{case['model']}.cfg")]
+    command += ["--steps", case["steps"] + LEFT_OUT, "--out", out, "--quiet"]
+    command += case.get("words", [])
+    for setting in (
+        f"train.global_batch={case['batch']}",
+        f"train.precision={case.get('precision', 'fp32')}",
+        "optimizer.name=sgd",
+        "optimizer.lr=0.01",
+        "optimizer.momentum=0.9",
+        "optimizer.weight_decay=0",
+        "optimizer.clip_norm=0",
+        "comm.compressor=none",
+        *settings,
+    ):
+        command += ["--set", setting]
+    run(command, env)
+    return json.loads((out / "run.json").read_text())
 
 
 def cpu_name(fields):

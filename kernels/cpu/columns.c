@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/cpu/bfloat.h"
+#include "kernels/cpu/mixed.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/device.h"
 
@@ -135,39 +137,65 @@ struct moments {
 
 struct measuring {
     const struct dp_tile *tile;
-    const float *x;
+    const void *x;
+    bool narrow; /* x is of bfloat16 */
     size_t rows;
     const double *near; /* an initial mean; NULL: unknown */
     struct moments parts[DP_PARALLEL_SUMS];
 };
 
+/* A block of rows, and what is added for it: [width] each. */
+struct block {
+    const void *x;
+    const float *near;
+    float *sum, *square;
+};
+
 /* Four rows at a time, so that sums are loaded and stored once for four rows. */
-DP_HOT static void add_moments(const float *restrict x, const float *restrict near,
-                               float *restrict sum, float *restrict square, size_t rows,
-                               size_t stride, size_t width)
+DP_INLINE void add_moments(const struct block *block, size_t rows, size_t stride, size_t width,
+                           bool narrow)
 {
+    const float *restrict near = block->near;
+    float *restrict sum = block->sum, *restrict square = block->square;
     size_t r = 0;
 
     for (; r + 4 <= rows; r += 4) {
-        const float *a = x + r * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+        const void *x = dp_element(block->x, r * stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            const float p = a[j] - near[j], q = b[j] - near[j];
-            const float u = c[j] - near[j], v = d[j] - near[j];
+            const size_t k = j + stride, l = k + stride, n = l + stride;
+            const float p = dp_number(x, j, narrow) - near[j];
+            const float q = dp_number(x, k, narrow) - near[j];
+            const float u = dp_number(x, l, narrow) - near[j];
+            const float v = dp_number(x, n, narrow) - near[j];
             sum[j] += (p + q) + (u + v);
             square[j] += (p * p + q * q) + (u * u + v * v);
         }
     }
     for (; r < rows; r++) {
+        const void *x = dp_element(block->x, r * stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            const float p = x[r * stride + j] - near[j];
+            const float p = dp_number(x, j, narrow) - near[j];
             sum[j] += p;
             square[j] += p * p;
         }
     }
 }
 
+DP_HOT static void add_moments_float(const struct block *block, size_t rows, size_t stride,
+                                     size_t width)
+{
+    add_moments(block, rows, stride, width, false);
+}
+
+DP_HOT static void add_moments_bfloat(const struct block *block, size_t rows, size_t stride,
+                                      size_t width)
+{
+    add_moments(block, rows, stride, width, true);
+}
+
 /* Merges the block of `rows` rows at x into m. */
-static void merge_block(const struct dp_tile *tile, struct moments *m, const float *x, size_t rows)
+static void merge_block(const struct dp_tile *tile, struct moments *m, const void *x, bool narrow,
+                        size_t rows)
 {
     _Alignas(DP_MEM_ALIGN) float near_wide[DP_TILE] = {0};
     _Alignas(DP_MEM_ALIGN) float sum[DP_TILE] = {0};
@@ -177,14 +205,18 @@ static void merge_block(const struct dp_tile *tile, struct moments *m, const flo
     const double n = (double)rows, all = m->rows + n;
     size_t rest;
     const size_t folded = dp_tile_folded(tile, rows, &rest);
+    struct block block = {x, near_wide, sum, square};
+    void (*const add)(const struct block *, size_t, size_t, size_t) =
+        narrow ? add_moments_bfloat : add_moments_float;
 
     for (size_t c = 0; c < tile->columns; c++) {
         near[c] = (float)m->mean[c];
     }
     dp_tile_repeat(tile, near_wide, near);
-    add_moments(x, near_wide, sum, square, folded, tile->stride, tile->width);
+    add(&block, folded, tile->stride, tile->width);
     if (rest > 0) {
-        add_moments(x + folded * tile->stride, near_wide, sum, square, 1, tile->stride, rest);
+        block.x = dp_element(x, folded * tile->stride, narrow);
+        add(&block, 1, tile->stride, rest);
     }
     fold_sums(sums, sum, tile->fold, tile->columns);
     fold_sums(squares, square, tile->fold, tile->columns);
@@ -212,14 +244,14 @@ static void measure_part(void *arg, int part, int parts)
     }
     dp_part(t->rows, step, part, parts, &begin, &end);
     for (size_t row = begin; row < end; row += step) {
-        const float *x = t->x + row / tile->fold * tile->stride + tile->begin;
+        const void *x = dp_element(t->x, row / tile->fold * tile->stride + tile->begin, t->narrow);
         const size_t rows = end - row < step ? end - row : step;
         if (row == begin && t->near == NULL) { /* only to get a value near the mean */
-            merge_block(tile, &m, x, rows);
+            merge_block(tile, &m, x, t->narrow, rows);
             memset(m.squares, 0, sizeof(m.squares));
             m.rows = 0;
         }
-        merge_block(tile, &m, x, rows);
+        merge_block(tile, &m, x, t->narrow, rows);
     }
     t->parts[part] = m;
 }
@@ -238,7 +270,7 @@ static void merge_moments(struct moments *m, const struct moments *other, size_t
 }
 
 void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, size_t rows,
-                        const float *x, double *mean, double *squares)
+                        const void *x, bool narrow, double *mean, double *squares)
 {
     const int parts = sum_parts(threads, tile, rows);
     struct measuring t;
@@ -246,6 +278,7 @@ void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, 
 
     t.tile = tile;
     t.x = x;
+    t.narrow = narrow;
     t.rows = rows;
     t.near = before > 0 ? mean : NULL;
     dp_parallel_parts(parts, measure_part, &t);
@@ -262,41 +295,72 @@ void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, 
 
 /* ---- column sums of a matrix: the gradient of a bias ---- */
 
-DP_HOT static void add_rows(const void *arg, float *const sums[2], size_t first, size_t rows,
-                            size_t stride, size_t width)
+DP_INLINE void add_rows(const void *arg, float *restrict sum, size_t first, size_t rows,
+                        size_t stride, size_t width, bool narrow)
 {
-    const float *restrict x = (const float *)arg + first;
-    float *restrict sum = sums[0];
     size_t r = 0;
 
     for (; r + 8 <= rows; r += 8) {
-        const float *a = x + r * stride, *b = a + 4 * stride;
+        const void *a = dp_element(arg, first + r * stride, narrow);
+        const void *b = dp_element(a, 4 * stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            const float p = (a[j] + a[j + stride]) + (a[j + 2 * stride] + a[j + 3 * stride]);
-            const float q = (b[j] + b[j + stride]) + (b[j + 2 * stride] + b[j + 3 * stride]);
+            const size_t k = j + stride, l = k + stride, n = l + stride;
+            const float p = (dp_number(a, j, narrow) + dp_number(a, k, narrow)) +
+                            (dp_number(a, l, narrow) + dp_number(a, n, narrow));
+            const float q = (dp_number(b, j, narrow) + dp_number(b, k, narrow)) +
+                            (dp_number(b, l, narrow) + dp_number(b, n, narrow));
             sum[j] += p + q;
         }
     }
     for (; r < rows; r++) {
+        const void *a = dp_element(arg, first + r * stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            sum[j] += x[r * stride + j];
+            sum[j] += dp_number(a, j, narrow);
         }
+    }
+}
+
+DP_HOT static void add_rows_float(const void *arg, float *const sums[2], size_t first, size_t rows,
+                                  size_t stride, size_t width)
+{
+    add_rows(arg, sums[0], first, rows, stride, width, false);
+}
+
+DP_HOT static void add_rows_bfloat(const void *arg, float *const sums[2], size_t first, size_t rows,
+                                   size_t stride, size_t width)
+{
+    add_rows(arg, sums[0], first, rows, stride, width, true);
+}
+
+static void sum_rows(struct dp_stream *s, float *db, const struct dp_column_job *job, size_t rows,
+                     size_t cols, bool keep)
+{
+    double totals[2][DP_TILE];
+
+    for (size_t begin = 0; begin < cols;) {
+        const struct dp_tile tile = dp_tile_at(begin, cols);
+        dp_columns_sum(s->threads, &tile, rows, job, totals);
+        for (size_t c = 0; c < tile.columns; c++) {
+            db[begin + c] = (float)(totals[0][c] + (keep ? (double)db[begin + c] : 0));
+        }
+        begin += tile.columns;
     }
 }
 
 dp_status dp_cpu_sum_rows(struct dp_stream *s, float *db, const void *dy, size_t rows, size_t cols,
                           float keep)
 {
-    const struct dp_column_job job = {.add = add_rows, .arg = dy, .sums = 1};
-    double totals[2][DP_TILE];
+    const struct dp_column_job job = {.add = add_rows_float, .arg = dy, .sums = 1};
 
-    for (size_t begin = 0; begin < cols;) {
-        const struct dp_tile tile = dp_tile_at(begin, cols);
-        dp_columns_sum(s->threads, &tile, rows, &job, totals);
-        for (size_t c = 0; c < tile.columns; c++) {
-            db[begin + c] = (float)(totals[0][c] + (keep != 0 ? (double)db[begin + c] : 0));
-        }
-        begin += tile.columns;
-    }
+    sum_rows(s, db, &job, rows, cols, keep != 0);
+    return DP_OK;
+}
+
+dp_status dp_cpu_bfloat_sum_rows(struct dp_stream *s, float *db, const void *dy, size_t rows,
+                                 size_t cols, float keep)
+{
+    const struct dp_column_job job = {.add = add_rows_bfloat, .arg = dy, .sums = 1};
+
+    sum_rows(s, db, &job, rows, cols, keep != 0);
     return DP_OK;
 }

@@ -10,6 +10,7 @@
 #ifndef DP_KERNELS_CPU_COLUMNS_H
 #define DP_KERNELS_CPU_COLUMNS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/cpu/parallel.h"
@@ -54,9 +55,9 @@ void dp_columns_sum(int threads, const struct dp_tile *tile, size_t rows,
                     const struct dp_column_job *job, double totals[2][DP_TILE]);
 
 /* Computes means, and sums of squared distances from them, [tile->columns] each, in one pass over x
- * [rows, columns]. Merges them with the values for `before` earlier rows, which the arrays hold (0:
- * they are not read). */
+ * [rows, columns], of float32 or, if narrow, of bfloat16. Merges them with the values for `before`
+ * earlier rows, which the arrays hold (0: they are not read). */
 void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, size_t rows,
-                        const float *x, double *mean, double *squares);
+                        const void *x, bool narrow, double *mean, double *squares);
 
 #endif

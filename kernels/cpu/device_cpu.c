@@ -46,7 +46,7 @@ static void cpu_set_type(struct dp_stream *stream)
 
     own->ops = dp_cpu_ops;
     if (stream->type != DP_TYPE_F32) {
-        dp_mixed_ops(&own->ops, stream->type);
+        dp_mixed_ops(&own->ops, stream->type, dp_cpu_prefers_bf16());
     }
     stream->ops = &own->ops;
 }
@@ -75,7 +75,7 @@ static const char *cpu_arithmetic(enum dp_type type)
     if (type == DP_TYPE_F16) {
         return "fp16 storage, float32 arithmetic";
     }
-    return dp_cpu_has_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
+    return dp_cpu_prefers_bf16() ? "bf16 arithmetic" : "bf16 storage, float32 arithmetic";
 }
 
 const struct dp_device dp_device_cpu = {

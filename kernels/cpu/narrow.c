@@ -3,9 +3,7 @@
  * instruction set. Halves use the processor's own instructions where it has them (F16C, about 3
  * times as fast), which differ only in the bits of NaN.
  *
- * 6 bytes are moved per element. A float32 has 23 fraction bits, a half 10 and a bfloat16 7. The
- * others are rounded off by adding just under half of the last remaining bit, and one more where
- * that bit is odd. A carry goes into the exponent, up to infinity, as it should.
+ * 6 bytes are moved per element. A half has 10 fraction bits; it is rounded as bfloat.h says.
  */
 #include <assert.h>
 #include <stdbool.h>
@@ -14,6 +12,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/cpu/bfloat.h"
 #include "kernels/cpu/float_bits.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -49,15 +48,7 @@ static inline float of_half(uint16_t h)
     return dp_float_of((uint32_t)(h & 0x8000) << 16 | (a >= 0x0f800000 ? special : finite));
 }
 
-static inline uint16_t bfloat_of(float x)
-{
-    const uint32_t a = dp_bits_of(x);
-    const uint32_t rounded = (a + 0x7fff + (a >> 16 & 1)) >> 16;
-
-    return (uint16_t)((a & DP_F32_MAGNITUDE) > DP_F32_INFINITY ? (a >> 16 & 0x8000) | 0x7fc0
-                                                               : rounded);
-}
-
+/* With one bit pattern for NaN. */
 static inline float of_bfloat(uint16_t b)
 {
     const uint32_t a = (uint32_t)b << 16;
@@ -172,7 +163,7 @@ DP_HOT static void to_bfloat(void *arg, size_t begin, size_t end)
     const float *restrict x = c->x;
 
     for (size_t i = begin; i < end; i++) {
-        y[i] = bfloat_of(x[i]);
+        y[i] = dp_bfloat_of(x[i]);
     }
 }
 

@@ -15,13 +15,14 @@ const struct dp_ops dp_cpu_ops = {DP_OPS_FLAT(CPU) DP_OPS_SMALL(REF) DP_OPS_CODE
     REF) DP_OPS_CONV(CONV) DP_OPS_POOL(CPU) CPU(dense_forward_part)};
 
 #define MIXED(name) ops->name = dp_cpu_mixed_##name;
+#define BFLOAT(name) ops->name = dp_cpu_bfloat_##name;
 #define BF16(name) ops->name = dp_cpu_bf16_##name;
 
 #if DP_HAVE_ONEDNN
-static void onednn_ops(struct dp_ops *ops, enum dp_type type)
+static void onednn_ops(struct dp_ops *ops, enum dp_type type, bool own)
 {
     DP_OPS_MIXED_CONV(MIXED)
-    if (type == DP_TYPE_BF16 && dp_cpu_has_bf16()) {
+    if (type == DP_TYPE_BF16 && own) {
         DP_OPS_BF16(BF16)
     }
 }
@@ -31,16 +32,25 @@ bool dp_cpu_has_bf16(void)
     return false;
 }
 
-static void onednn_ops(struct dp_ops *ops, enum dp_type type)
+bool dp_cpu_prefers_bf16(void)
+{
+    return false;
+}
+
+static void onednn_ops(struct dp_ops *ops, enum dp_type type, bool own)
 {
     (void)ops;
     (void)type;
+    (void)own;
 }
 #endif
 
-void dp_mixed_ops(struct dp_ops *ops, enum dp_type type)
+void dp_mixed_ops(struct dp_ops *ops, enum dp_type type, bool own)
 {
     DP_OPS_MIXED(MIXED)
+    if (type == DP_TYPE_BF16) {
+        DP_OPS_BFLOAT(BFLOAT)
+    }
     ops->dense_forward_part = NULL;
-    onednn_ops(ops, type);
+    onednn_ops(ops, type, own);
 }

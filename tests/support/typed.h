@@ -36,14 +36,18 @@ static inline void open_typed(struct typed *t, enum dp_type type)
     }
 }
 
-/* The last stream goes through float32, whatever the processor can. */
-static inline void use_float32(struct typed *t)
+/* The first two streams have the arithmetic of their type where the processor has it, whether it is
+ * faster or not; the last one goes through float32, and converts whole arrays. */
+static inline void use_both(struct typed *t)
 {
-    static struct dp_ops plain;
+    static struct dp_ops own, plain;
 
-    plain = dp_cpu_ops;
-    dp_mixed_ops(&plain, DP_TYPE_F16);
-    t->cpu[STREAMS - 1]->ops = &plain;
+    own = plain = dp_cpu_ops;
+    dp_mixed_ops(&own, t->type, dp_cpu_has_bf16());
+    dp_mixed_ops(&plain, DP_TYPE_F16, false);
+    for (int i = 0; i < STREAMS; i++) {
+        t->cpu[i]->ops = i < STREAMS - 1 ? &own : &plain;
+    }
 }
 
 static inline void close_typed(struct typed *t)
@@ -59,7 +63,7 @@ static inline void each_type(void (*check)(const struct typed *t))
     for (size_t i = 0; i < DP_COUNT(types); i++) {
         struct typed t;
         open_typed(&t, types[i]);
-        use_float32(&t);
+        use_both(&t);
         check(&t);
         close_typed(&t);
     }

@@ -1,6 +1,5 @@
 #include "kernels/cpu/onednn/desc_onednn.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 dp_status dp_onednn_fail(const char *file, int line, dnnl_status_t status, const char *call)
@@ -70,19 +69,28 @@ typedef bool wanted_fn(const_dnnl_primitive_desc_t desc);
 
 static bool is_jit(const_dnnl_primitive_desc_t desc)
 {
-    return is_named(desc, "jit:");
+    return is_named(desc, "jit:") || is_named(desc, "jit_bf16:");
+}
+
+/* By its names in oneDNN 2 and 3. */
+static bool is_blocked(const_dnnl_primitive_desc_t desc)
+{
+    return is_named(desc, "brgconv:") || is_named(desc, "brg_conv_fwd:") ||
+           is_named(desc, "brgconv_1x1:");
 }
 
 static bool is_not_jit_1x1(const_dnnl_primitive_desc_t desc)
 {
-    return desc != NULL && !is_named(desc, "jit_1x1");
+    return desc != NULL && !is_named(desc, "jit_1x1") && !is_named(desc, "jit_bf16_1x1");
 }
 
-/* What to take instead of `chosen` for a forward convolution; NULL: keep it. With our layouts
- * "jit:" is faster than "brgconv:" under AVX-512, up to three times with few input channels. */
-static wanted_fn *better_forward(const_dnnl_primitive_desc_t chosen)
+/* What to take instead of `chosen` for a forward convolution; NULL: keep it. With our layouts "jit"
+ * is up to three times as fast as "brgconv" under AVX-512, but not from 64 channels on. */
+static wanted_fn *better_forward(const_dnnl_primitive_desc_t chosen, const struct sizes *sizes)
 {
-    return is_named(chosen, "brgconv:") ? is_jit : NULL;
+    const dnnl_dim_t *weights = sizes->weights + sizes->weight_dims - 4; /* [out, in, ...] */
+
+    return is_blocked(chosen) && (weights[0] < 64 || weights[1] < 64) ? is_jit : NULL;
 }
 
 /* The same for gradients of weights. oneDNN's 1x1 kernels write beyond their scratchpad where they
@@ -129,7 +137,7 @@ static dnnl_status_t choose_forward(dnnl_engine_t engine, const struct arrays *a
 {
     dnnl_primitive_desc_t other = NULL;
     dnnl_status_t status = create_forward(engine, a, sizes, bias, attr, out);
-    wanted_fn *wanted = status == dnnl_success ? better_forward(*out) : NULL;
+    wanted_fn *wanted = status == dnnl_success ? better_forward(*out, sizes) : NULL;
 
     if (wanted == NULL) {
         return status;
@@ -250,12 +258,14 @@ static void replace(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
 }
 
 static dnnl_status_t choose_forward(dnnl_engine_t engine, const dnnl_convolution_desc_t *desc,
-                                    const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+                                    const struct sizes *sizes, const_dnnl_primitive_attr_t attr,
+                                    dnnl_primitive_desc_t *out)
 {
     const dnnl_status_t status = dnnl_primitive_desc_create(out, desc, attr, engine, NULL);
+    wanted_fn *wanted = status == dnnl_success ? better_forward(*out, sizes) : NULL;
 
-    if (status == dnnl_success && better_forward(*out) != NULL) {
-        replace(engine, desc, attr, NULL, better_forward(*out), out);
+    if (wanted != NULL) {
+        replace(engine, desc, attr, NULL, wanted, out);
     }
     return status;
 }
@@ -273,7 +283,7 @@ static dnnl_status_t describe_conv(dnnl_engine_t engine, const struct arrays *a,
         &desc, dnnl_forward_training, dnnl_convolution_direct, &a->x, &a->weights, bias, &a->y,
         sizes->strides, sizes->padding, sizes->padding);
     if (status == dnnl_success) {
-        status = choose_forward(engine, &desc, attr, &forward);
+        status = choose_forward(engine, &desc, sizes, attr, &forward);
     }
     if (status != dnnl_success || (use & DP_CONV_FORWARD) != 0) {
         *out = forward;

@@ -59,7 +59,8 @@ dp_status dp_cpu_bf16_conv_forward(struct dp_stream *s, void *y, const void *x, 
                                    enum dp_activation act)
 {
     DP_TRY(dp_conv_forward(s, DP_TYPE_BF16, y, x, weights, bias, w, rows));
-    return act == DP_ACT_RELU ? dp_cpu_mixed_relu_forward(s, y, y, rows * dp_window_out(w)) : DP_OK;
+    return act == DP_ACT_RELU ? dp_cpu_bfloat_relu_forward(s, y, y, rows * dp_window_out(w))
+                              : DP_OK;
 }
 
 dp_status dp_cpu_bf16_conv_backward_data(struct dp_stream *s, void *dx, const void *dy,

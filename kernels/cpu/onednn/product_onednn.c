@@ -3,6 +3,9 @@
  * summed in float32 and rounded once, after the bias.
  */
 #include <stdatomic.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#endif
 
 #include "base/log.h"
 #include "kernels/cpu/mixed.h"
@@ -196,7 +199,7 @@ dp_status dp_cpu_bf16_dense_forward(struct dp_stream *s, void *y, const void *x,
     const struct dp_onednn_product what = forward_of(rows, in, out, b != NULL);
 
     DP_TRY(rows > 0 ? run(s, &what, y, x, w, b) : DP_OK);
-    return act == DP_ACT_RELU ? dp_cpu_mixed_relu_forward(s, y, y, rows * out) : DP_OK;
+    return act == DP_ACT_RELU ? dp_cpu_bfloat_relu_forward(s, y, y, rows * out) : DP_OK;
 }
 
 dp_status dp_cpu_bf16_dense_backward_data(struct dp_stream *s, void *dx, const void *dy,
@@ -226,8 +229,29 @@ static bool processor_has_bf16(void)
 {
     return __builtin_cpu_supports("avx512bf16") != 0;
 }
+
+static bool has_tiles(void)
+{
+    enum { EXTENDED = 7, AMX_BF16 = 1 << 22 };
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(EXTENDED, 0, &a, &b, &c, &d) != 0 && (d & AMX_BF16) != 0;
+}
+
+/* Vectors of Intel's processors multiply bfloats at half of the rate of float32, or at most at the
+ * same: only their tiles are faster, which a virtual machine may hide. By name, not by a clock, so
+ * that ranks agree, and a resumed run has the same bits. */
+static bool is_faster(void)
+{
+    return __builtin_cpu_is("intel") == 0 || has_tiles();
+}
 #else
 static bool processor_has_bf16(void)
+{
+    return false;
+}
+
+static bool is_faster(void)
 {
     return false;
 }
@@ -268,4 +292,9 @@ bool dp_cpu_has_bf16(void)
         atomic_store_explicit(&known, answer, memory_order_relaxed);
     }
     return answer == 2;
+}
+
+bool dp_cpu_prefers_bf16(void)
+{
+    return is_faster() && dp_cpu_has_bf16();
 }

@@ -282,19 +282,20 @@ static void check_refusals(const struct typed *t)
 {
     struct dp_stream *s = stream_on("cpu", 1);
     uint16_t *x = halves(1000);
-    float sums[10];
+    int32_t labels[100] = {0};
+    float count;
 
     dp_stream_set_type(s, t->type);
     OK(s->device->reserve(s, 900));
     dp_log_set_level(DP_LOG_NONE);
-    assert_int_equal(s->ops->sum_rows(s, sums, x, 100, 10, 0), DP_ERR_INTERNAL);
+    assert_int_equal(s->ops->count_top(s, &count, x, labels, 100, 10, 1, 0), DP_ERR_INTERNAL);
     dp_mem_fail_nth(1);
     assert_int_equal(s->device->reserve(s, 2000), DP_ERR_NOMEM);
     dp_mem_fail_nth(0);
     dp_log_set_level(DP_LOG_INFO);
-    OK(s->ops->sum_rows(s, sums, x, 80, 10, 0)); /* what was there is still there */
+    OK(s->ops->count_top(s, &count, x, labels, 80, 10, 1, 0)); /* what was there is still there */
     OK(s->device->reserve(s, 2000));
-    OK(s->ops->sum_rows(s, sums, x, 100, 10, 0));
+    OK(s->ops->count_top(s, &count, x, labels, 100, 10, 1, 0));
     stream_close(s);
     dp_free(x);
 }

@@ -1,0 +1,99 @@
+/*
+ * bfloat.c - operations on each element of arrays of bfloat16, converted in registers: the bits of
+ * mixed.c, which goes through the first-level cache. 4 bytes are moved per element with one input,
+ * 6 with two.
+ *
+ * A rectifier selects, so it needs no numbers: bits without the sign compare as magnitudes do.
+ */
+#include "kernels/cpu/bfloat.h"
+#include "kernels/cpu/mixed.h"
+#include "kernels/cpu/parallel.h"
+
+enum { INFINITE = 0x7f80, MINUS = 0x8000 };
+
+/* y may be a or b. */
+struct arrays {
+    uint16_t *y;
+    const uint16_t *a, *b;
+};
+
+DP_HOT static void relu_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    uint16_t *y = v->y;
+    const uint16_t *a = v->a;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        y[i] = a[i] > MINUS && a[i] <= (MINUS | INFINITE) ? 0 : a[i]; /* a NaN stays a NaN */
+    }
+}
+
+DP_HOT static void relu_backward_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    uint16_t *y = v->y;
+    const uint16_t *a = v->a, *b = v->b;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        const uint16_t dy = a[i]; /* always loaded, so that no branch is needed */
+        y[i] = b[i] > 0 && b[i] <= INFINITE ? dy : 0;
+    }
+}
+
+DP_HOT static void add_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    uint16_t *y = v->y;
+    const uint16_t *a = v->a, *b = v->b;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        y[i] = dp_bfloat_of(dp_of_bfloat(a[i]) + dp_of_bfloat(b[i]));
+    }
+}
+
+DP_HOT static void add_relu_part(void *arg, size_t begin, size_t end)
+{
+    const struct arrays *v = arg;
+    uint16_t *y = v->y;
+    const uint16_t *a = v->a, *b = v->b;
+
+    DP_INDEPENDENT
+    for (size_t i = begin; i < end; i++) {
+        const float sum = dp_of_bfloat(a[i]) + dp_of_bfloat(b[i]);
+        y[i] = dp_bfloat_of(sum < 0 ? 0 : sum);
+    }
+}
+
+dp_status dp_cpu_bfloat_relu_forward(struct dp_stream *s, void *y, const void *x, size_t count)
+{
+    struct arrays v = {.y = y, .a = x};
+
+    dp_parallel(s->threads, count, DP_BLOCK, relu_part, &v);
+    return DP_OK;
+}
+
+dp_status dp_cpu_bfloat_relu_backward(struct dp_stream *s, void *dx, const void *dy, const void *y,
+                                      size_t count)
+{
+    struct arrays v = {.y = dx, .a = dy, .b = y};
+
+    dp_parallel(s->threads, count, DP_BLOCK, relu_backward_part, &v);
+    return DP_OK;
+}
+
+dp_status dp_cpu_bfloat_add_forward(struct dp_stream *s, void *y, const void *a, const void *b,
+                                    size_t count, enum dp_activation act)
+{
+    struct arrays v = {y, a, b};
+
+    dp_parallel(s->threads, count, DP_BLOCK, act == DP_ACT_RELU ? add_relu_part : add_part, &v);
+    return DP_OK;
+}
+
+dp_status dp_cpu_bfloat_accumulate(struct dp_stream *s, void *dx, const void *dy, size_t count)
+{
+    return dp_cpu_bfloat_add_forward(s, dx, dx, dy, count, DP_ACT_NONE);
+}

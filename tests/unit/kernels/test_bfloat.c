@@ -1,0 +1,249 @@
+/*
+ * test_bfloat.c - operations on bfloats that convert in registers have the bits of those that widen
+ * their arrays, compute in float32 and round: in place and not, on one thread and on two, for
+ * sizes that no vector and no tile divides, and of every kind of number.
+ */
+#include "tests/support/typed.h"
+
+#include "kernels/ref/window.h"
+
+enum { ODD = 40003, CHANNELS = 12, PLACES = 3001, ALL = CHANNELS * PLACES };
+
+/* One of each kind in a row, and random ones after them. */
+static uint16_t *numbers(const struct typed *t, size_t count, uint32_t seed)
+{
+    static const uint16_t kinds[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f, 0xff7f,
+                                     0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x3f80, 0xbf80, 0x3f81};
+    uint16_t *x = random_halves(t, count, seed);
+
+    for (size_t i = 0; i < DP_COUNT(kinds) * DP_COUNT(kinds); i++) { /* each beside each */
+        x[i] = kinds[seed % 2 == 1 ? i / DP_COUNT(kinds) : i % DP_COUNT(kinds)];
+    }
+    return x;
+}
+
+/* What both ways write. */
+struct pair {
+    uint16_t *own, *wide;
+};
+
+static struct pair pair_of(size_t count)
+{
+    return (struct pair){halves(count), halves(count)};
+}
+
+static void check_pair(const struct pair *pair, size_t count)
+{
+    check_bits(pair->own, pair->wide, count);
+    dp_free(pair->own);
+    dp_free(pair->wide);
+}
+
+static void each_bfloat_stream(void (*check)(const struct typed *t, struct dp_stream *s))
+{
+    struct typed t;
+
+    open_typed(&t, DP_TYPE_BF16);
+    for (int i = 0; i < 2; i++) { /* one thread, and two */
+        check(&t, t.cpu[i]);
+    }
+    close_typed(&t);
+}
+
+/* ---- each element ---- */
+
+static void check_each(const struct typed *t, struct dp_stream *s)
+{
+    uint16_t *a = numbers(t, ODD, 1), *b = numbers(t, ODD, 2);
+    struct pair y = pair_of(ODD), z = pair_of(ODD);
+
+    OK(dp_cpu_bfloat_relu_forward(s, y.own, a, ODD));
+    OK(dp_cpu_mixed_relu_forward(s, y.wide, a, ODD));
+    check_bits(y.own, y.wide, ODD);
+    OK(dp_cpu_bfloat_relu_backward(s, y.own, a, b, ODD));
+    OK(dp_cpu_mixed_relu_backward(s, y.wide, a, b, ODD));
+    check_bits(y.own, y.wide, ODD);
+    OK(dp_cpu_bfloat_accumulate(s, y.own, b, ODD));
+    OK(dp_cpu_mixed_accumulate(s, y.wide, b, ODD));
+    check_bits(y.own, y.wide, ODD);
+    for (int act = DP_ACT_NONE; act <= DP_ACT_RELU; act++) {
+        OK(dp_cpu_bfloat_add_forward(s, z.own, a, b, ODD, (enum dp_activation)act));
+        OK(dp_cpu_mixed_add_forward(s, z.wide, a, b, ODD, (enum dp_activation)act));
+        check_bits(z.own, z.wide, ODD);
+    }
+    check_pair(&y, ODD);
+    check_pair(&z, ODD);
+    dp_free(a);
+    dp_free(b);
+}
+
+static void elements_have_the_bits_of_float32(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_each);
+}
+
+/* ---- sums of columns, and batch norm ---- */
+
+static void check_sums(const struct typed *t, struct dp_stream *s)
+{
+    uint16_t *x = random_halves(t, ODD, 3);
+    static const size_t widths[] = {1, 10, 64, 300};
+
+    for (size_t i = 0; i < DP_COUNT(widths); i++) {
+        const size_t width = widths[i], rows = ODD / width;
+        float *own = held(width, 4, 1), *wide = held(width, 4, 1);
+        OK(dp_cpu_bfloat_sum_rows(s, own, x, rows, width, 1));
+        OK(dp_cpu_mixed_sum_rows(s, wide, x, rows, width, 1));
+        assert_memory_equal(own, wide, width * sizeof(*own));
+        dp_free(own);
+        dp_free(wide);
+    }
+    dp_free(x);
+}
+
+static void sums_have_the_bits_of_float32(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_sums);
+}
+
+struct norm_arrays {
+    uint16_t *x, *dy;
+    float *mean, *var, *gamma, *beta;
+    struct dp_norm norm;
+};
+
+static void check_norm_forward(struct dp_stream *s, const struct norm_arrays *n)
+{
+    double own[2 * CHANNELS] = {0}, wide[2 * CHANNELS] = {0};
+    struct pair y = pair_of(ALL);
+
+    for (size_t before = 0; before <= PLACES; before += PLACES) {
+        OK(dp_cpu_bfloat_norm_moments(s, own, before, n->x, &n->norm));
+        OK(dp_cpu_mixed_norm_moments(s, wide, before, n->x, &n->norm));
+        assert_memory_equal(own, wide, sizeof(own));
+    }
+    for (int adds = 0; adds <= 1; adds++) {
+        const uint16_t *add = adds == 1 ? n->dy : NULL;
+        OK(dp_cpu_bfloat_norm_apply(s, y.own, n->x, add, n->mean, n->var, n->gamma, n->beta,
+                                    &n->norm));
+        OK(dp_cpu_mixed_norm_apply(s, y.wide, n->x, add, n->mean, n->var, n->gamma, n->beta,
+                                   &n->norm));
+        check_bits(y.own, y.wide, ALL);
+        memcpy(y.own, n->x, ALL * sizeof(*y.own));
+        OK(dp_cpu_bfloat_norm_apply(s, y.own, y.own, add, n->mean, n->var, n->gamma, n->beta,
+                                    &n->norm));
+        check_bits(y.own, y.wide, ALL);
+    }
+    check_pair(&y, ALL);
+}
+
+static void check_norm_backward(struct dp_stream *s, const struct norm_arrays *n)
+{
+    double own[2 * CHANNELS] = {0}, wide[2 * CHANNELS] = {0};
+    struct pair dx = pair_of(ALL);
+
+    for (int keep = 0; keep <= 1; keep++) {
+        OK(dp_cpu_bfloat_norm_backward_sums(s, own, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                            &n->norm, (float)keep));
+        OK(dp_cpu_mixed_norm_backward_sums(s, wide, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                           &n->norm, (float)keep));
+        assert_memory_equal(own, wide, sizeof(own));
+    }
+    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                         own, 2.0 * PLACES, &n->norm));
+    OK(dp_cpu_mixed_norm_backward_apply(s, dx.wide, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                        own, 2.0 * PLACES, &n->norm));
+    check_bits(dx.own, dx.wide, ALL);
+    memcpy(dx.own, n->dy, ALL * sizeof(*dx.own));
+    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, dx.own, n->x, n->mean, n->var, n->gamma,
+                                         n->beta, own, 2.0 * PLACES, &n->norm));
+    check_pair(&dx, ALL);
+}
+
+static void check_norm(const struct typed *t, struct dp_stream *s)
+{
+    struct norm_arrays n = {.x = random_halves(t, ALL, 5),
+                            .dy = random_halves(t, ALL, 6),
+                            .mean = uniform(CHANNELS, 7, -1, 1),
+                            .var = uniform(CHANNELS, 8, 0.5f, 2),
+                            .gamma = uniform(CHANNELS, 9, -1, 1),
+                            .beta = uniform(CHANNELS, 10, -1, 1),
+                            .norm = {.count = PLACES, .channels = CHANNELS, .eps = 1e-5f}};
+
+    for (int act = DP_ACT_NONE; act <= DP_ACT_RELU; act++) {
+        n.norm.act = (enum dp_activation)act;
+        check_norm_forward(s, &n);
+        check_norm_backward(s, &n);
+    }
+    dp_free(n.x);
+    dp_free(n.dy);
+    dp_free(n.mean);
+    dp_free(n.var);
+    dp_free(n.gamma);
+    dp_free(n.beta);
+}
+
+static void batch_norm_has_the_bits_of_float32(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_norm);
+}
+
+/* ---- pools ---- */
+
+static void check_pool(const struct typed *t, struct dp_stream *s, const struct dp_window *w,
+                       enum dp_pool_kind kind)
+{
+    enum { ROWS = 5 };
+    const size_t xs = ROWS * dp_window_in(w), ys = ROWS * dp_window_out(w);
+    const bool max = kind == DP_POOL_MAX; /* which NaN a sum of two is, compilers choose */
+    uint16_t *x = max ? numbers(t, xs, 11) : random_halves(t, xs, 11);
+    uint16_t *dy = random_halves(t, ys, 12);
+    struct pair y = pair_of(ys), dx = pair_of(xs), which = pair_of(ys); /* bytes: half of it */
+    uint8_t *own = (uint8_t *)which.own, *wide = (uint8_t *)which.wide;
+
+    OK(dp_cpu_bfloat_pool_forward(s, y.own, max ? own : NULL, x, w, ROWS, kind));
+    OK(dp_cpu_mixed_pool_forward(s, y.wide, max ? wide : NULL, x, w, ROWS, kind));
+    OK(dp_cpu_bfloat_pool_backward(s, dx.own, dy, max ? own : NULL, w, ROWS, kind));
+    OK(dp_cpu_mixed_pool_backward(s, dx.wide, dy, max ? wide : NULL, w, ROWS, kind));
+    check_pair(&y, ys);
+    check_pair(&dx, xs);
+    check_pair(&which, ys);
+    dp_free(x);
+    dp_free(dy);
+}
+
+static void check_pools(const struct typed *t, struct dp_stream *s)
+{
+    static const struct dp_window windows[] = {
+        {8, 8, 37, 4, 4, 37, 2, 2, 2, 0, 0}, /* once */
+        {9, 9, 5, 4, 4, 5, 3, 3, 2, 0, 0},   /* overlapping: gradients are added */
+        {7, 7, 64, 1, 1, 64, 7, 7, 1, 0, 0},
+        {7, 7, 4, 3, 3, 4, 2, 2, 2, 0, 0}, /* not covered */
+    };
+
+    for (size_t i = 0; i < DP_COUNT(windows); i++) {
+        check_pool(t, s, &windows[i], DP_POOL_MAX);
+        check_pool(t, s, &windows[i], DP_POOL_AVERAGE);
+    }
+}
+
+static void pools_have_the_bits_of_float32(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_pools);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elements_have_the_bits_of_float32),
+        cmocka_unit_test(sums_have_the_bits_of_float32),
+        cmocka_unit_test(batch_norm_has_the_bits_of_float32),
+        cmocka_unit_test(pools_have_the_bits_of_float32),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, nothing_is_left);
+}

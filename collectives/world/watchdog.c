@@ -218,11 +218,12 @@ static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
     return r->activity == DP_PHASE_STEP ? step_limit_s(w) : other_limit_s(w, r);
 }
 
-/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. */
+/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. Where
+ * all wait for each other, as in a sum that takes long on a busy machine, all have. */
 static double limit_s(const struct dp_watchdog *w)
 {
-    double limit = 0.0;
-    int idle = 0;
+    double limit = 0.0, waiting = 0.0;
+    int idle = 0, stands = 0;
 
     for (int i = 0; i < w->count; i++) {
         const struct rank_state *r = &w->ranks[i];
@@ -230,12 +231,18 @@ static double limit_s(const struct dp_watchdog *w)
             return (double)INFINITY;
         }
         idle += idles(r);
+        stands += stopped(r);
         if (!stopped(r) && !idles(r) && (!waits(r) || w->others)) {
             limit = fmax(limit, limit_of(w, r));
+        } else if (waits(r)) {
+            waiting = fmax(waiting, limit_of(w, r));
         }
     }
     if (idle == w->count) {
         return (double)INFINITY;
+    }
+    if (limit == 0.0 && stands == 0) {
+        limit = waiting;
     }
     return limit > 0.0 ? limit : step_limit_s(w);
 }

@@ -144,53 +144,50 @@ struct measuring {
     struct moments parts[DP_PARALLEL_SUMS];
 };
 
-/* A block of rows, and what is added for it: [width] each. */
-struct block {
-    const void *x;
-    const float *near;
-    float *sum, *square;
-};
-
 /* Four rows at a time, so that sums are loaded and stored once for four rows. */
-DP_INLINE void add_moments(const struct block *block, size_t rows, size_t stride, size_t width,
+DP_INLINE void add_moments(const void *x, const float *restrict near, float *restrict sum,
+                           float *restrict square, size_t rows, size_t stride, size_t width,
                            bool narrow)
 {
-    const float *restrict near = block->near;
-    float *restrict sum = block->sum, *restrict square = block->square;
     size_t r = 0;
 
     for (; r + 4 <= rows; r += 4) {
-        const void *x = dp_element(block->x, r * stride, narrow);
+        const void *a = dp_element(x, r * stride, narrow), *b = dp_element(a, stride, narrow);
+        const void *c = dp_element(b, stride, narrow), *d = dp_element(c, stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            const size_t k = j + stride, l = k + stride, n = l + stride;
-            const float p = dp_number(x, j, narrow) - near[j];
-            const float q = dp_number(x, k, narrow) - near[j];
-            const float u = dp_number(x, l, narrow) - near[j];
-            const float v = dp_number(x, n, narrow) - near[j];
+            const float p = dp_number(a, j, narrow) - near[j];
+            const float q = dp_number(b, j, narrow) - near[j];
+            const float u = dp_number(c, j, narrow) - near[j];
+            const float v = dp_number(d, j, narrow) - near[j];
             sum[j] += (p + q) + (u + v);
             square[j] += (p * p + q * q) + (u * u + v * v);
         }
     }
     for (; r < rows; r++) {
-        const void *x = dp_element(block->x, r * stride, narrow);
+        const void *a = dp_element(x, r * stride, narrow);
         for (size_t j = 0; j < width; j++) {
-            const float p = dp_number(x, j, narrow) - near[j];
+            const float p = dp_number(a, j, narrow) - near[j];
             sum[j] += p;
             square[j] += p * p;
         }
     }
 }
 
-DP_HOT static void add_moments_float(const struct block *block, size_t rows, size_t stride,
+typedef void moments_fn(const void *x, const float *restrict near, float *restrict sum,
+                        float *restrict square, size_t rows, size_t stride, size_t width);
+
+DP_HOT static void add_moments_float(const void *x, const float *restrict near, float *restrict sum,
+                                     float *restrict square, size_t rows, size_t stride,
                                      size_t width)
 {
-    add_moments(block, rows, stride, width, false);
+    add_moments(x, near, sum, square, rows, stride, width, false);
 }
 
-DP_HOT static void add_moments_bfloat(const struct block *block, size_t rows, size_t stride,
-                                      size_t width)
+DP_HOT static void add_moments_bfloat(const void *x, const float *restrict near,
+                                      float *restrict sum, float *restrict square, size_t rows,
+                                      size_t stride, size_t width)
 {
-    add_moments(block, rows, stride, width, true);
+    add_moments(x, near, sum, square, rows, stride, width, true);
 }
 
 /* Merges the block of `rows` rows at x into m. */
@@ -205,18 +202,16 @@ static void merge_block(const struct dp_tile *tile, struct moments *m, const voi
     const double n = (double)rows, all = m->rows + n;
     size_t rest;
     const size_t folded = dp_tile_folded(tile, rows, &rest);
-    struct block block = {x, near_wide, sum, square};
-    void (*const add)(const struct block *, size_t, size_t, size_t) =
-        narrow ? add_moments_bfloat : add_moments_float;
+    moments_fn *const add = narrow ? add_moments_bfloat : add_moments_float;
 
     for (size_t c = 0; c < tile->columns; c++) {
         near[c] = (float)m->mean[c];
     }
     dp_tile_repeat(tile, near_wide, near);
-    add(&block, folded, tile->stride, tile->width);
+    add(x, near_wide, sum, square, folded, tile->stride, tile->width);
     if (rest > 0) {
-        block.x = dp_element(x, folded * tile->stride, narrow);
-        add(&block, 1, tile->stride, rest);
+        add(dp_element(x, folded * tile->stride, narrow), near_wide, sum, square, 1, tile->stride,
+            rest);
     }
     fold_sums(sums, sum, tile->fold, tile->columns);
     fold_sums(squares, square, tile->fold, tile->columns);

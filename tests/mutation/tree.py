@@ -1,9 +1,11 @@
-"""A copy of the sources with a build of its own, in which one file at a time is another. Commands
-are those of ninja, without ninja: what it would find out each time anew is known here.
+"""A copy of the sources with a build of its own, in which one file at a time is another. It is the
+build of tests/run, whose objects a compiler cache has. Commands are those of ninja, without ninja:
+what it would find out each time anew is known here. A mutant's object goes in front of the
+archives, whose own is then left out.
 
 What mutants do cannot be known, so their programs run in namespaces of their own, where they see
-only processes that they started, and can write only to this copy (and to a /tmp of their own, where
-the copy is not in /tmp).
+only processes that they started, and can write only to the folder of a worker (and to a /tmp of
+their own, where that is not in /tmp).
 """
 import json
 import os
@@ -13,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ROOMS = ("collectives", "runtime/trainer", "runtime/checkpoint", "runtime/data", "kernels/cpu")
@@ -21,9 +22,9 @@ ROOMS = ("collectives", "runtime/trainer", "runtime/checkpoint", "runtime/data",
 ELSEWHERE = re.compile(r"collectives/gpu/|strategies/strategy_(nccl|ipc|staged)|exchange/staging")
 RUNS = ("lanes", "restart")  # of short_runs.py
 MPI = {"mpi_collectives_3": (3, "mpi_collectives"), "mpi_trainer_2": (2, "mpi_trainer")}
-PLAIN = ("-O1", "-DNDEBUG", "-w")
-# More memory or larger files are a mutant's own.
-LIMITS = "ulimit -c 0 -f 2000000; "
+PLAIN = ("-O1", "-w")
+# More processor time or larger files are a mutant's own.
+LIMITS = "ulimit -c 0 -f 2000000 -t {}; "
 SANDBOX = """\
 mount --bind "$0" "$0" && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /dev/shm &&
 case $0 in /tmp/*) ;; *) mount -t tmpfs tmpfs /tmp ;; esac && shift && exec "$@\""""
@@ -46,10 +47,12 @@ def well(words, cwd, **how):
 
 
 class Tree:
+    """The sources and their build."""
+
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.source, self.build = self.folder / "source", self.folder / "build"
-        self.commands, self.links, self.archives = {}, {}, {}
+        self.source, self.build = self.folder / "source", self.folder / "source/build"
+        self.commands, self.links = {}, {}
 
     def copy(self):
         """The files that git knows, as they are now."""
@@ -61,76 +64,46 @@ class Tree:
                 if not target.exists() or target.read_bytes() != (ROOT / name).read_bytes():
                     shutil.copy2(ROOT / name, target, follow_symlinks=False)
 
-    def make(self, flags):
-        """Configures and builds what the tests need; `flags` are the compiler's."""
-        cache = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    def make(self):
+        """Configures and builds what the tests need, as tests/run does."""
+        cache = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
         mold = ["-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold"] if shutil.which("mold") else []
-        env = {**os.environ, "CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1"}
-        well(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=",
-              f"-DCMAKE_C_FLAGS={flags}", "-DDP_TESTS=ON", *cache, *mold], self.folder, env=env)
+        env = {**os.environ, "CCACHE_BASEDIR": str(self.source), "CCACHE_NOHASHDIR": "1"}
+        well(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja",
+              "-DCMAKE_BUILD_TYPE=Release", "-DDP_TESTS=ON", "-DDP_SANITIZE=", "-DDP_WERROR=ON",
+              *(cache if shutil.which("ccache") else []), *mold], self.folder, env=env)
         programs = {name for test in self.tests() for name in self.programs_of(test)}
         well(["ninja", "-C", self.build, *sorted(programs)], self.folder, env=env)
-
-    def learn(self):
-        """How objects, archives and programs are made."""
         for entry in json.loads((self.build / "compile_commands.json").read_text()):
             path = os.path.relpath(entry["file"], self.source)
             words = shlex.split(entry["command"])
             words = words[1:] if words[0].endswith("ccache") else words
-            self.commands.setdefault(path, (words, words[words.index("-o") + 1]))
-        for archive in self.build.glob("*.a"):
-            self.archives[archive.name] = self.last_command(archive.name)
+            self.commands.setdefault(path, words)
 
-    def last_command(self, target):
-        return well(["ninja", "-t", "commands", target], self.build).stdout.splitlines()[-1]
+    def parts(self):
+        """Test -> files of the rooms that its program has."""
+        home = {}  # symbol -> file
+        for path, words in self.commands.items():
+            if path.startswith(ROOMS) and path.endswith(".c"):
+                found = well(["nm", "-g", "--defined-only", words[words.index("-o") + 1]],
+                             self.build).stdout
+                home.update({line.split()[-1]: path for line in found.splitlines()})
+        made = {}
+        for test in self.tests():
+            found = well(["nm", "--defined-only", self.programs_of(test)[0]], self.build).stdout
+            made[test] = {home[name] for name in (line.split()[-1] for line in found.splitlines())
+                          if name in home}
+        return made
 
-    def link(self, program):
+    def link_words(self, program):
+        """The command that links a program."""
         if program not in self.links:
-            self.links[program] = self.last_command(program)
-        well(["sh", "-c", self.links[program]], self.build)
+            text = well(["ninja", "-t", "commands", program], self.build).stdout.splitlines()[-1]
+            self.links[program] = shlex.split(text.split("&&")[1])
+        return list(self.links[program])
 
-    def compile(self, path):
-        """Compiles a file into its object, without counting lines, which it takes no time for, and
-        optimized, so that what has no effect is the same code. Returns the compiler's words, None
-        where it succeeds, and the code.
-        """
-        words, output = self.commands[path]
-        words = [word for word in words if word != "--coverage" and "-fprofile" not in word]
-        at = words.index("-o")
-        done = run([*words[:at], *PLAIN, *words[at:]], self.build)
-        return (None if done.returncode == 0 else done.stderr), (self.build / output).read_bytes()
-
-    def archive(self, path):
-        """Makes the archive anew that the object of a file is in."""
-        name = re.search(r"CMakeFiles/(dp_\w+)\.dir/", self.commands[path][1])[1]
-        well(["sh", "-c", self.archives[f"lib{name}.a"]], self.build)
-
-    def start(self, test, limit_s):
-        """Runs a test in its namespaces: (exit code, None where it took too long; output)."""
-        scratch = self.folder / "tmp"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        words = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork",
-                 "--kill-child", "--mount-proc", "sh", "-c", LIMITS + SANDBOX, self.folder, "-",
-                 *self.words_of(test)]
-        env = {**os.environ, "TMPDIR": str(scratch), "OMPI_MCA_pml": "ob1", "OMP_NUM_THREADS": "2",
-               "XDG_CACHE_HOME": str(scratch / "cache"), "HOME": str(scratch)}
-        try:
-            done = run(words, self.build, env=env, timeout=limit_s, stdin=subprocess.DEVNULL)
-            return done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            return None, ""
-
-    def words_of(self, test):
-        if test in RUNS:
-            return [sys.executable, "-B", self.source / "tests/mutation/short_runs.py", self.build,
-                    test, self.folder / "expected"]
-        if test in MPI:
-            ranks, program = MPI[test]
-            return [self.source / "launch/mpirun", "-np", ranks, self.build / program]
-        return [self.build / test]
-
-    def programs_of(self, test):
+    @staticmethod
+    def programs_of(test):
         return ["ddp_train"] if test in RUNS else [MPI[test][1]] if test in MPI else [test]
 
     def tests(self):
@@ -142,27 +115,67 @@ class Tree:
         return [*units, *MPI, *RUNS]
 
 
-def covered_by(tree, test, limit_s):
-    """Path -> lines that the test executes, of the rooms; None where it does not pass."""
-    data = tree.folder / "tmp/coverage"
-    os.environ["GCOV_PREFIX"] = str(data)
-    code, _ = tree.start(test, limit_s)
-    del os.environ["GCOV_PREFIX"]
-    if code != 0:
-        return None
-    found = {}
-    inside = data / str(tree.build).lstrip("/")
-    files = [path for path in inside.rglob("*.gcda") if path.relative_to(inside).parts[2] in
-             ("collectives", "runtime", "kernels")]
-    for path in files:  # gcov looks for them side by side
-        notes = path.with_suffix(".gcno")
-        notes.symlink_to(tree.build / notes.relative_to(inside))
-    for begin in range(0, len(files), 50):
-        text = run(["gcov", "--json-format", "--stdout", *files[begin:begin + 50]], inside).stdout
-        for line in text.splitlines():
-            for file in json.loads(line)["files"]:
-                path = os.path.relpath(os.path.join(tree.build, file["file"]), tree.source)
-                if path.startswith(ROOMS):
-                    hit = {one["line_number"] for one in file["lines"] if one["count"] > 0}
-                    found.setdefault(path, set()).update(hit)
-    return found
+class Bench:
+    """The folder of a worker: a mutant's source and object, programs with it, and a TMPDIR."""
+
+    def __init__(self, tree, folder):
+        self.tree, self.folder, self.plain = tree, pathlib.Path(folder), {}
+        self.programs, self.object = self.folder / "bin", self.folder / "mutant.o"
+        self.programs.mkdir(parents=True, exist_ok=True)
+
+    def compile(self, path, text):
+        """Compiles a text in place of a file, optimized, so that what has no effect is the same
+        code. Returns the compiler's words, None where it succeeds, and the code.
+        """
+        source = self.folder / "mutant" / path
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+        words = [source if word == str(self.tree.source / path) else word
+                 for word in self.tree.commands[path]]
+        at = words.index("-o")
+        same_names = f"-ffile-prefix-map={self.folder}/mutant={self.tree.source}"
+        done = run([*words[:at], *PLAIN, same_names, "-o", self.object, *words[at + 2:]],
+                   self.tree.build)
+        failed = done.returncode != 0
+        return (done.stderr if failed else None), (None if failed else self.object.read_bytes())
+
+    def code_of(self, path):
+        """What the compiler makes of the file as it is."""
+        if path not in self.plain:
+            words, self.plain[path] = self.compile(path, (self.tree.source / path).read_text())
+            if words is not None:
+                raise Unusable(f"{path}: {words[-800:]}")
+        return self.plain[path]
+
+    def link(self, program):
+        words = self.tree.link_words(program)
+        at = words.index("-o")
+        words[at + 1] = self.programs / program
+        well([*words[:at], self.object, *words[at:]], self.tree.build)
+
+    def start(self, test, limit_s, cpu_s, programs=None):
+        """Runs a test in its namespaces, by default one that was linked here: the exit code, None
+        where it took too long."""
+        scratch = self.folder / "tmp"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        words = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork",
+                 "--kill-child", "--mount-proc", "sh", "-c", LIMITS.format(cpu_s) + SANDBOX,
+                 self.folder, "-", *self.words_of(test, programs or self.programs)]
+        env = {**os.environ, "TMPDIR": str(scratch), "OMPI_MCA_pml": "ob1", "OMP_NUM_THREADS": "2",
+               "XDG_CACHE_HOME": str(scratch / "cache"), "HOME": str(scratch)}
+        try:
+            return run(words, self.tree.build, env=env, timeout=limit_s,
+                       stdin=subprocess.DEVNULL).returncode
+        except subprocess.TimeoutExpired:
+            return None
+
+    def words_of(self, test, programs):
+        if test in RUNS:
+            return [sys.executable, "-B", self.tree.source / "tests/mutation/short_runs.py",
+                    programs, test, self.folder / "expected"]
+        if test in MPI:
+            ranks, program = MPI[test]
+            return [self.tree.source / "launch/mpirun", "-np", ranks, programs / program]
+        return [programs / test]
+

@@ -116,7 +116,11 @@ class Soak:
         return self.expected[setup]
 
     def start(self, setup, ranks, out, flags, cwd, fault="", supervised=False):
-        """Starts a run that goes on with what is in `out`."""
+        """Starts a run that goes on with what is in `out`, an hour after the one before, as if its
+        hosts were others: only then are their leftovers deleted."""
+        for path in (out / "checkpoints").glob(".tmp-*"):
+            for entry in (path, *path.glob("*")):
+                os.utime(entry, (time.time() - 7200, time.time() - 7200), follow_symlinks=False)
         wrapper = []
         if setup.hosts:
             slots = -(-ranks // setup.hosts)
@@ -282,6 +286,8 @@ def reached(fault, text, result):
                "i/o error": "calls", "no memory": "allocations"}.get(fault.kind)
     if counted is None or result.code != 0:
         return fault.kind not in MAY_MISS
+    if counted == "calls" and "rank=0," not in text:  # only rank 0 has many, and says how many
+        return False
     number = int(re.search(r"(?:write|alloc)=(\d+)", text)[1])
     found = [int(n) for n in re.findall(rf"(\d+) {counted}", result.err)]
     return bool(found) and max(found) >= number
@@ -396,8 +402,6 @@ def finish_well(soak, case, folder, results):
     out = folder / "out"
     if soak.lose is not None and out.exists():
         lose(out, soak.lose)
-    for path in (out / "checkpoints").glob(".tmp-*"):  # of a host that has gone: after an hour
-        os.utime(path, (time.time() - 7200, time.time() - 7200))
     result = soak.start(case.setup, case.setup.ranks, out, [], folder).finish(LIMIT_S)
     results.append(f"the end: {result}")
     need(result.code == 0 and not result.errors, "it cannot go on")

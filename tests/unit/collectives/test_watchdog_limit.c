@@ -104,6 +104,19 @@ static void other_activities_may_take_five_times_the_slowest_or_half_a_minute(vo
     end();
 }
 
+/* On a busy machine a sum of ranks that are measured may take long. */
+static void where_all_wait_for_each_other_the_limit_is_that_of_what_they_do(void **state)
+{
+    (void)state;
+
+    train_with(DP_PHASE_MEASURE, 1000, 0.0, false);
+    put(0, DP_PHASE_MEASURE, DP_PHASE_WAIT, 6, -1);
+    expect_limit(30);
+    train_with(DP_PHASE_STEP, 0, 0.0, false);
+    put(0, DP_PHASE_STEP, DP_PHASE_WAIT, 6, -1);
+    expect_limit(10);
+}
+
 static void what_may_be_at_work_unseen_has_five_minutes(void **state)
 {
     int when = 0;
@@ -216,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds),
         cmocka_unit_test(a_timeout_that_is_set_holds_and_half_of_it_warns_once),
         cmocka_unit_test(other_activities_may_take_five_times_the_slowest_or_half_a_minute),
+        cmocka_unit_test(where_all_wait_for_each_other_the_limit_is_that_of_what_they_do),
         cmocka_unit_test(what_may_be_at_work_unseen_has_five_minutes),
         cmocka_unit_test(a_rank_says_that_it_changes_a_file),
         cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),

@@ -4,8 +4,8 @@
 #ifndef DP_COLLECTIVES_WORLD_WORLD_H
 #define DP_COLLECTIVES_WORLD_WORLD_H
 
-#include "collectives/core/group.h"
 #include "collectives/core/fabric_mpi.h"
+#include "collectives/core/group.h"
 #include "collectives/world/roles.h"
 
 struct dp_failure_detector;

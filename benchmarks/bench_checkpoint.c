@@ -252,7 +252,7 @@ static void compare_pieces(struct bench *b, double most)
 static double median_step(const struct bench *b)
 {
     const int count = 2 * b->rounds * b->steps;
-    double *sorted = dp_zalloc((size_t)count, sizeof(*sorted)), value = INFINITY;
+    double *sorted = dp_zalloc((size_t)count, sizeof(*sorted)), value = (double)INFINITY;
 
     if (sorted != NULL) {
         memcpy(sorted, b->times, (size_t)count * sizeof(*sorted));

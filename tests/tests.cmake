@@ -3,6 +3,13 @@
 # exits with 77. Every test has a timeout: a hang is a failure, not a wait. PROCESSORS counts halves
 # of a core: most of the time of a whole run is waiting.
 
+# mold links some 200 programs in a tenth of the time; what users run is linked as they do.
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=mold DP_HAVE_MOLD)
+if(DP_HAVE_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
 # Sanitizers and the emulation take their time, and other tests run beside them.
 if(DP_SANITIZE OR DP_CUDA STREQUAL "host")
   set(dp_patience 600)
@@ -51,7 +58,7 @@ target_link_libraries(test_nccl_on_host PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_block_on_host PRIVATE ${dp_cuda_headers})
 
 # dp_cuda_test(suffix noun variable=value ...): test_<noun> on device cuda, as test_<suffix>. On the
-# host it needs no GPU.
+# host it needs no GPU, and is given a share of some combinations (tests/support/share_of_cases.h).
 function(dp_cuda_test suffix noun)
   set(name test_${suffix})
   set(label gpu)
@@ -72,6 +79,11 @@ endfunction()
 
 if(NOT DP_CUDA STREQUAL "off")
   add_custom_target(cuda_tests)
+  if(DP_CUDA STREQUAL "host")
+    set(dp_share_sharding DP_TEST_SHARE=0/3)
+    set(dp_share_strategy DP_TEST_SHARE=1/3)
+    set(dp_share_compressor_training DP_TEST_SHARE=0/3)
+  endif()
   # Of operations, on memory of the tests (tests/support/reach.h).
   foreach(noun ops conv norm norm_whole pool dense softmax output_loss optimizer narrow layer
       batchnorm code_ops cudnn grad_norm forms recorded_memory)
@@ -84,27 +96,27 @@ if(NOT DP_CUDA STREQUAL "off")
       losses overlap
       precision replica_check resume memory_plan sharding snapshot snapshot_share graph_capture
       trainer algo_agreement send_ahead whole_norm)
-    dp_cuda_test(${noun}_cuda ${noun})
+    dp_cuda_test(${noun}_cuda ${noun} ${dp_share_${noun}})
   endforeach()
 endif()
 if(DP_CUDA STREQUAL "on")
   dp_cuda_test(golden_cuda golden)
 elseif(DP_CUDA STREQUAL "host")
-  dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1)
+  dp_cuda_test(golden_cuda golden DP_TEST_QUICK=1 DP_TEST_SHARE=2/3)
   dp_cuda_test(on_host_cuda cuda_on_host)
   dp_cuda_test(nccl_on_host_cuda nccl_on_host)
   dp_cuda_test(block_on_host_cuda block_on_host)
   dp_cuda_test(step_budget_cuda step_budget)
   add_dependencies(cuda_tests bench_gpu) # for tests/runs/bench_gpu.py
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
-  dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8)
+  dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8 DP_TEST_SHARE=2/3)
   dp_cuda_test(gpu_peers_apart_cuda gpu_peers DP_CUDA_GPUS=8)
   dp_cuda_test(gpu_peers_start_apart_cuda gpu_peers_start DP_CUDA_GPUS=8)
   dp_cuda_test(bench_measure_gpus_cuda bench_measure DP_CUDA_GPUS=8)
   # With gradients in memory of the host; powersgd has sums in the order of ref, which many threads
   # have not.
   foreach(noun compressor compressor_methods compressor_powersgd compressor_randomk)
-    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1 DP_CUDA_PAGEABLE=1)
+    dp_cuda_test(${noun}_cuda ${noun} CUDA_LAUNCH_BLOCKING=1 DP_CUDA_PAGEABLE=1 DP_TEST_SHARE=0/3)
   endforeach()
   # Arrays as allocations of their own, as for a memory checker.
   dp_cuda_test(ops_apart_cuda ops DP_TEST_APART=1)
@@ -115,37 +127,52 @@ elseif(DP_CUDA STREQUAL "host")
     dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})
   endforeach()
   dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=268435456)
-  dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off)
-  dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off)
+  dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off DP_TEST_SHARE=0/3)
+  dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off DP_TEST_SHARE=1/3)
   # Other orders of what is queued, and memory that the host cannot touch.
   foreach(order 1 2 3)
-    dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order})
+    math(EXPR part "${order} - 1")
+    dp_cuda_test(lanes_order_${order}_cuda lanes DP_CUDA_ORDER=${order} DP_TEST_SHARE=${part}/3)
   endforeach()
-  dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1)
+  dp_cuda_test(compressor_training_order_1_cuda compressor_training DP_CUDA_ORDER=1
+               DP_TEST_SHARE=2/3)
   dp_cuda_test(send_ahead_order_1_cuda send_ahead DP_CUDA_ORDER=1)
   foreach(noun bench_measure fault_injection local_steps snapshot)
-    dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1)
+    dp_cuda_test(${noun}_guard_cuda ${noun} DP_CUDA_GUARD=1 DP_TEST_SHARE=1/3)
   endforeach()
 endif()
 
 # Every tests/fuzz/fuzz_<noun>.c is fed by libFuzzer for a while, in the build of preset fuzz. It
-# begins with tests/fuzz/corpus/<noun>, and keeps what it finds in the build's folder.
+# begins with tests/fuzz/corpus/<noun>, and keeps what it finds in the build's folder. Only rooms
+# that read files are compiled for it; warnings of clang about all others: .clang-tidy.
 if(DP_SANITIZE MATCHES "fuzzer")
+  set(dp_fuzzed kernels/algo_choices.c)
+  foreach(room models runtime/checkpoint runtime/config runtime/data runtime/data/formats
+      runtime/data/pictures runtime/data/records runtime/data/remote runtime/optim runtime/report
+      runtime/report/files runtime/report/record runtime/run/plan)
+    file(GLOB sources CONFIGURE_DEPENDS ${room}/*.c)
+    list(APPEND dp_fuzzed ${sources})
+  endforeach()
+  add_library(dp_fuzzed STATIC ${dp_fuzzed})
+  target_link_libraries(dp_fuzzed PUBLIC dp_base dp_ext_yaml dp_ext_zlib dp_ext_turbojpeg
+                        dp_ext_jpeg dp_ext_png dp_ext_zstd dp_ext_curl MPI::MPI_C)
   file(GLOB dp_fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
   add_custom_target(fuzzers)
   foreach(source ${dp_fuzz_sources})
     get_filename_component(program ${source} NAME_WE)
     add_executable(${program} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(${program} PRIVATE dp_runtime -fsanitize=fuzzer)
+    target_link_libraries(${program} PRIVATE dp_fuzzed -fsanitize=fuzzer)
     add_dependencies(fuzzers ${program})
     string(REPLACE "fuzz_" "" noun ${program})
     set(found ${PROJECT_BINARY_DIR}/corpus/${noun})
     set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${noun})
     file(MAKE_DIRECTORY ${found})
-    add_test(NAME ${program} COMMAND ${program} -seed=1 -max_total_time=15 -max_len=65536
-             -use_value_profile=1 -timeout=10 ${found} ${corpus})
-    # 15 s of wall time, of which each has a share: longer ones are for who looks for more.
-    set_tests_properties(${program} PROPERTIES LABELS sanitize PROCESSORS 1 TIMEOUT 120)
+    add_test(NAME ${program} COMMAND sh -c
+             "exec \"$0\" \"$@\" -max_total_time=\${DP_FUZZ_SECONDS:-8}"
+             $<TARGET_FILE:${program}> -seed=1 -max_len=65536 -use_value_profile=1 -timeout=10
+             ${found} ${corpus})
+    # Seconds of wall time, of which each has a share: longer ones are for who looks for more.
+    set_tests_properties(${program} PROPERTIES LABELS sanitize PROCESSORS 1 TIMEOUT 300)
   endforeach()
 endif()
 

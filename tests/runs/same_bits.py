@@ -49,9 +49,10 @@ def case_a_run_repeats_itself_whatever_the_buckets_and_overlap():
 
 
 def case_with_lanes_any_number_of_ranks_gives_the_same_bits():
-    data = ("--synthetic", *setting(data__samples=600, data__test_samples=100))
+    data = ("--synthetic", *setting(data__samples=600, data__test_samples=100,
+                                    train__global_batch=64))  # 8 rows a lane
     for model, flags in (
-        ("mlp", setting(optimizer__clip_norm=0.5, train__micro_batch=17)),
+        ("mlp", setting(optimizer__clip_norm=0.5, train__micro_batch=5)),
         ("lenet", setting(optimizer__name="adamw", optimizer__lr=0.001)),
         ("resnet20", setting(optimizer__clip_norm=0.5)),
     ):

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "tests/support/compressor_lab.h"
 #include "tests/support/local_world.h"
+#include "tests/support/share_of_cases.h"
 
 enum { STEPS = 3 };
 
@@ -39,9 +40,15 @@ static const char *text_at(size_t i)
     return i - count < DP_COUNT(with_options) ? with_options[i - count] : NULL;
 }
 
-static void on_ranks(int ranks, const char *text, rank_body *body)
+/* `number`: of the compressor, for the share of ways that it is tried in. */
+static void on_ranks(int ranks, size_t number, rank_body *body)
 {
+    const char *text = text_at(number);
+
     for (size_t w = 0; w < DP_COUNT(ways); w++) {
+        if (!in_share(number + (size_t)ranks + w)) {
+            continue;
+        }
         const struct lab_setup setup = {text, ways[w].strategy, ways[w].keep, ways[w].messages};
         const size_t live = dp_mem_live();
         const size_t wrong = on_local_ranks(ranks, body, &setup);
@@ -56,11 +63,9 @@ static void on_ranks(int ranks, const char *text, rank_body *body)
 /* Runs `body` for every compressor but `none`, in every way to share, on these many ranks. */
 static void on_all(int first, int last, rank_body *body)
 {
-    const char *text;
-
-    for (size_t i = 1; (text = text_at(i)) != NULL; i++) {
+    for (size_t i = 1; text_at(i) != NULL; i++) {
         for (int ranks = first; ranks <= last; ranks++) {
-            on_ranks(ranks, text, body);
+            on_ranks(ranks, i, body);
         }
     }
 }

@@ -13,6 +13,7 @@
 #include "collectives/exchange/sharding.h"
 #include "collectives/exchange/strategy_select.h"
 #include "tests/support/local_world.h"
+#include "tests/support/share_of_cases.h"
 #include "tests/support/small_run.h"
 
 enum { STEPS = 6 };
@@ -80,18 +81,24 @@ static void check_sharding(const struct dp_sharding *sharding, int strategy,
     outcome_fini(&shared);
 }
 
-static void check_all(const struct kind *kind, int ranks)
+/* With all of the strategies, or with one that follows from `number`. */
+static void check_all(const struct kind *kind, int ranks, size_t number)
 {
     enum { STRATEGIES = DP_COUNT(strategies) };
     struct outcome alone[STRATEGIES];
     const struct dp_plugin *plugin;
 
     for (int s = 0; s < STRATEGIES; s++) {
-        train_with(kind, strategies[s], ranks, &alone[s]);
+        alone[s] = (struct outcome){.trained = 0};
+        if (s == 0 || in_share(number + (size_t)s)) { /* a server sums as the first one does */
+            train_with(kind, strategies[s], ranks, &alone[s]);
+        }
     }
     for (int i = 0; (plugin = dp_plugin_at(&dp_shardings, i)) != NULL; i++) {
         for (int s = 0; s < STRATEGIES; s++) {
-            check_sharding((const struct dp_sharding *)plugin, s, kind, ranks, alone);
+            if (in_share(number + (size_t)s)) {
+                check_sharding((const struct dp_sharding *)plugin, s, kind, ranks, alone);
+            }
         }
     }
     for (int s = 0; s < STRATEGIES; s++) {
@@ -105,7 +112,7 @@ static void a_sharding_gives_the_bits_of_its_strategy_alone(void **state)
 
     for (size_t k = 0; k < DP_COUNT(kinds); k++) {
         for (size_t n = 0; n < DP_COUNT(sizes); n++) {
-            check_all(&kinds[k], sizes[n]);
+            check_all(&kinds[k], sizes[n], k + n);
         }
     }
 }

@@ -17,6 +17,7 @@
 #include "runtime/checkpoint/snapshot.h"
 #include "tests/support/arrays.h"
 #include "tests/support/local_world.h"
+#include "tests/support/share_of_cases.h"
 #include "tests/support/small_run.h"
 
 enum { STEPS = 4, PLANNED = 8 };
@@ -112,7 +113,8 @@ static struct small_run run_with(const char *strategy, const char *precision)
     return run;
 }
 
-static void check_shardings(const char *precision)
+/* On all numbers of ranks, or on some that follow from `number`. */
+static void check_shardings(const char *precision, size_t number)
 {
     static const int sizes[] = {1, 2, 3};
     struct small_run first = run_with(strategies[1], precision);
@@ -128,6 +130,9 @@ static void check_shardings(const char *precision)
     assert_string_equal(original->slots[1].name, "exp_avg_sq");
     for (int i = 0; i < STRATEGY_COUNT; i++) {
         for (int n = 0; n < 3; n++) {
+            if (!in_share(number + (size_t)i + (size_t)n)) {
+                continue;
+            }
             struct small_run run = run_with(strategies[i], precision);
             struct dp_snapshot *again = NULL;
             struct work back = {&run, original, STEPS, &again, NULL};
@@ -148,9 +153,9 @@ static void check_shardings(const char *precision)
 static void every_sharding_gives_and_takes_the_same_state(void **state)
 {
     (void)state;
-    check_shardings("train.precision=fp32");
-    check_shardings("train.precision=bf16");
-    check_shardings("train.precision=fp16");
+    check_shardings("train.precision=fp32", 0);
+    check_shardings("train.precision=bf16", 1);
+    check_shardings("train.precision=fp16", 2);
 }
 
 static void arrays_of_ranks_are_restored_or_split(void **state)

@@ -23,6 +23,9 @@ enum { TEXT_MOST = 1 << 24, WAYS = 9, SHORT_WAYS = 8, KEYS = 5, SETS = 4, NAMES 
 /* A row that the test adds to state.json, which the product does not read. */
 #define UNREAD "nothing.reads.this"
 
+/* The row that only the last way needs. */
+#define LONG_ROW "loss_scale.good"
+
 /* Going on, such that some rows matter. The first run, in whose third epoch most of them begin, was
  * evaluated after steps 4 and 8, of which the second was no improvement. The idle one, with
  * weights that happen to guess badly, learns nothing. */
@@ -348,10 +351,16 @@ static bool is_refused(const char *const sets[2], const struct edit *edit)
     return end.status == DP_ERR_CONFIG && strstr(stderr_text, words) != NULL;
 }
 
-/* A sanitizer looks at the code, which is the same for every row: it is given each fourth. */
+/* A sanitizer looks at the code, which is the same for every row and step: it is given each fourth
+ * row, and not the last way. */
+static bool quick(void)
+{
+    return getenv("DP_TEST_QUICK") != NULL;
+}
+
 static int stride(void)
 {
-    return getenv("DP_TEST_QUICK") != NULL ? 4 : 1;
+    return quick() ? 4 : 1;
 }
 
 static void check_rows(const struct end *whole, int count, const char *const sets[2],
@@ -360,6 +369,9 @@ static void check_rows(const struct end *whole, int count, const char *const set
     for (int i = 0; i < rows->count; i += stride()) {
         const struct edit edit = {DROP_ROW, STATE_FILE, rows->text[i]};
         const bool unread = strcmp(edit.name, UNREAD) == 0;
+        if (count < WAYS && strcmp(edit.name, LONG_ROW) == 0) {
+            continue;
+        }
         if ((difference(whole, count, sets, &edit) == NULL) != unread) {
             fail_msg("%s: the row '%s' can be dropped: %s", sets[0], edit.name,
                      unread ? "expected, but a difference was found" : "nothing is different");
@@ -439,7 +451,7 @@ static void every_row_and_tensor_of_an_fp16_checkpoint_matters(void **state)
                                         "data.normalize={mean: [0, 0], std: [100, 100]}"};
     (void)state;
 
-    take_out_each(sets, WAYS, 20);
+    take_out_each(sets, quick() ? SHORT_WAYS : WAYS, 20);
 }
 
 int main(void)

@@ -20,6 +20,7 @@
 #include "runtime/trainer/compute/lane_sync.h"
 #include "runtime/trainer/compute/lanes.h"
 #include "tests/support/local_world.h"
+#include "tests/support/share_of_cases.h"
 #include "tests/support/small_run.h"
 
 enum { STEPS = 7 }; /* more than an epoch: a batch of 3 rows, so that some lanes have none */
@@ -126,7 +127,9 @@ static void any_ranks_threads_buckets_and_ordered_strategies_give_the_same_bits(
         train(&subjects[s], &alone, &one);
         assert_true(one.loss[STEPS - 1][0] < one.loss[0][0]);
         for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
-            check_way(s, w, &one);
+            if (in_share(s + w)) {
+                check_way(s, w, &one);
+            }
         }
         outcome_fini(&one);
     }

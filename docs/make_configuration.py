@@ -82,6 +82,8 @@ build/ddp_report runs/before runs/after
 build/ddp_report runs/before --json --csv steps.csv
 ```
 
+![What ddp_report prints on a terminal](report-terminal.svg)
+
 With two runs it compares: what was changed in configuration, host, build and plan, and what that
 did to rates, results and each part of the step. The page of the first run shows the same. A change
 counts, as better or worse, where it is larger than twice its standard error. The error of a rate,

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 DOCS = pathlib.Path(__file__).resolve().parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # Of the page: name, width, height, dark; a window is never narrower than 500, a frame may be.
-PAGES = (("report-light.png", 1280, 1900, False), ("report-dark.png", 390, 1900, True))
+PAGES = (("report-light.png", 1280, 1580, False), ("report-dark.png", 390, 1815, True))
 
 BEHIND = ("#f6f7f9", "#14171b")  # the page's own background
 
@@ -27,6 +27,7 @@ COLUMNS, ADVANCE, LINE, EDGE = 80, 7.8, 17, 14
 BACK, INK, BOLD = "#1d2126", "#d5d9de", "#ffffff"
 COLOURS = {"31": "#ff9d94", "32": "#6fd39c", "33": "#ffc777"}
 SEQUENCE = re.compile(r"\x1b\[([\d;]*)m")
+WORDS = re.compile(r"\S+(?: \S+)*")  # between two spaces or more, which a drawing would lose
 
 
 def on_terminal(*command):
@@ -58,8 +59,8 @@ def pieces(text):
         column = 0
         for i, part in enumerate(SEQUENCE.split(line)):
             if i % 2 == 0:
-                if part.strip():
-                    yield row, column, part, colour, bold
+                for words in WORDS.finditer(part):
+                    yield row, column + words.start(), words[0], colour, bold
                 column += len(part)
                 continue
             for code in part.split(";"):
@@ -76,9 +77,7 @@ def draw_terminal(text, path):
     width, height = round(COLUMNS * ADVANCE) + 2 * EDGE, lines * LINE + 2 * EDGE
     drawn = []
     for row, column, words, colour, bold in pieces(text):
-        start = len(words) - len(words.lstrip())
-        words = words.strip()
-        drawn.append(f'<text x="{EDGE + (column + start) * ADVANCE:.1f}" '
+        drawn.append(f'<text x="{EDGE + column * ADVANCE:.1f}" '
                      f'y="{EDGE + row * LINE + 13}" textLength="{len(words) * ADVANCE:.1f}" '
                      f'fill="{BOLD if bold and colour == INK else colour}"'
                      f'{" font-weight=" + chr(34) + "bold" + chr(34) if bold else ""}>'
@@ -86,7 +85,7 @@ def draw_terminal(text, path):
     path.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="ui-monospace, \'DejaVu Sans Mono\', monospace" '
-        f'font-size="13" xml:space="preserve">\n<title>What ddp_report prints</title>\n'
+        f'font-size="13">\n<title>What ddp_report prints</title>\n'
         f'<rect width="{width}" height="{height}" rx="8" fill="{BACK}"/>\n'
         + "\n".join(drawn) + "\n</svg>\n")
 

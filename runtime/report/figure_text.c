@@ -10,7 +10,8 @@ const char *dp_figure_fixed(char text[DP_FIGURE_BYTES], double value, int decima
                             const char *after)
 {
     if (isfinite(value) && fabs(value) < 1e15) {
-        (void)snprintf(text, DP_FIGURE_BYTES, "%.*f%s", decimals, value, after);
+        const bool vanishes = fabs(value) < 0.5 * pow(10.0, -decimals); /* no "-0.0" */
+        (void)snprintf(text, DP_FIGURE_BYTES, "%.*f%s", decimals, vanishes ? 0.0 : value, after);
     } else {
         (void)snprintf(text, DP_FIGURE_BYTES, "-");
     }

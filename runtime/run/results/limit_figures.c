@@ -125,18 +125,25 @@ static double layer_limit(const struct dp_limits *l, const struct dp_layer_profi
                : (double)NAN;
 }
 
-/* Seconds that a layer needs at its limit: a product at the speed that it has alone. */
+static double layer_seconds(const struct dp_layer_profile *layer)
+{
+    return layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
+}
+
+/* Seconds that a layer needs at its limit: a product at the speed that it has alone, or had in a
+ * pass. */
 static double limit_seconds(const struct dp_limits *l, const struct dp_layer_profile *layer)
 {
     return layer->best_s > 0.0
-               ? layer->best_s
+               ? fmin(layer->best_s, layer_seconds(layer))
                : fmax(layer->flops / l->machine.peak_gflops, layer->bytes / memory_gbs(l, layer)) /
                      1e9;
 }
 
-static double layer_seconds(const struct dp_layer_profile *layer)
+/* Forward and backward of a step on rank 0, in ms. */
+static double passes_ms(const struct dp_run_summary *s)
 {
-    return layer->seconds[DP_FORWARD] + layer->seconds[DP_BACKWARD];
+    return s->ranks[0].step_ms[DP_PART_FORWARD] + s->ranks[0].step_ms[DP_PART_BACKWARD];
 }
 
 static void describe_layer(const struct dp_limits *l, const struct dp_layer_profile *layer,
@@ -194,7 +201,8 @@ static void summarize_machine(const struct dp_limits *l, struct dp_run_summary *
     s->limit_gemm = l->gemm_gflops;
     s->limit_conv = l->conv_gflops;
     if (l->layers.count > 0) {
-        s->limit_compute = 1e3 * compute_s;
+        s->limit_compute =
+            passes_ms(s) > 0.0 ? fmin(1e3 * compute_s, passes_ms(s)) : 1e3 * compute_s;
         s->limit_larger = l->layers.larger_cost > 0.0 ? l->layers.larger_cost : (double)NAN;
         s->mfu = flops / (double)l->layers.rows * s->samples_per_second / (peaks * 1e9);
     }

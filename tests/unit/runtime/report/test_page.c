@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/report/figure_text.h"
 #include "runtime/report/files/report_writer.h"
 #include "runtime/report/page/chart.h"
 #include "runtime/report/page/page.h"
@@ -87,6 +88,16 @@ static void hostile_texts_are_shown_as_texts(void **state)
     assert_true(count_of("&lt;script&gt;alert(1)") > 10);
     assert_non_null(strstr(page, "would give 6,900 samples/s</p>"));
     assert_null(strstr(page, "nan"));
+}
+
+static void a_number_that_vanishes_has_no_sign(void **state)
+{
+    char text[DP_FIGURE_BYTES];
+    (void)state;
+
+    assert_string_equal(dp_figure_fixed(text, -0.04, 1, " %"), "0.0 %");
+    assert_string_equal(dp_figure_fixed(text, -0.06, 1, " %"), "-0.1 %");
+    assert_string_equal(dp_figure_fixed(text, -0.4, 0, ""), "0");
 }
 
 static const char whole[] =
@@ -288,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_escaped),
+        cmocka_unit_test(a_number_that_vanishes_has_no_sign),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(a_page_of_many_ranks_without_steps_and_losses),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),

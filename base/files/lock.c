@@ -8,36 +8,75 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/process.h"
 #include "base/system/process_tag.h"
+#include "base/trace.h"
 
 struct dp_lock {
     int fd;
     char path[DP_PATH_BYTES];
 };
 
-enum { TRIES_MOST = 100 };
+enum { TRIES_MOST = 100, LOOK_MS = 20 };
+
+/* How long a killed holder may take to end: its memory is released before its files. */
+static const uint64_t ending_ns = 10000000000;
+
+/* The holder's process id, and its host in `host`; 0: it has not written its line yet. */
+static long read_holder(int fd, char host[DP_HOST_BYTES])
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                  "0123456789._-";
+    char text[128] = "", *name;
+    const ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+    const long pid = strtol(text, &name, 10);
+
+    name += *name == ' ';
+    (void)snprintf(host, DP_HOST_BYTES, "%.*s", (int)strspn(name, letters), name);
+    return length > 0 && host[0] != '\0' ? pid : 0;
+}
+
+/* Whether the holder has been killed, or has ended and a child of it still has the file: mpirun may
+ * return before that is over. */
+static bool is_ending(int fd)
+{
+    char theirs[DP_HOST_BYTES], ours[DP_HOST_BYTES];
+    const long pid = read_holder(fd, theirs);
+
+    dp_process_host(ours);
+    return pid > 0 && strcmp(theirs, ours) == 0 && dp_process_ending(pid);
+}
 
 /* Reports the holder, which the file names in a line "PID HOST". */
 static dp_status fail_held(int fd, const char *what, const char *advice)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                  "0123456789._-";
-    char text[128] = "", *host;
-    const ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
-    const long pid = strtol(text, &host, 10);
+    char host[DP_HOST_BYTES];
+    const long pid = read_holder(fd, host);
 
-    host += *host == ' ';
-    if (length <= 0 || pid <= 0 || strspn(host, letters) == 0) { /* the holder has not written its
-                                                                  * line yet */
+    if (pid <= 0) {
         return DP_FAIL(DP_ERR_USAGE, "%s is in use by another process: %s", what, advice);
     }
-    return DP_FAIL(DP_ERR_USAGE, "%s is in use by process %ld on host %.*s: %s", what, pid,
-                   (int)strspn(host, letters), host, advice);
+    return DP_FAIL(DP_ERR_USAGE, "%s is in use by process %ld on host %s: %s", what, pid, host,
+                   advice);
+}
+
+/* Locks an open file; waits for a holder that is ending. */
+static bool lock_open(int fd)
+{
+    const uint64_t begin_ns = dp_now_ns();
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+
+    while (!locked && errno == EWOULDBLOCK && dp_now_ns() - begin_ns < ending_ns && is_ending(fd)) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    }
+    return locked;
 }
 
 /* Whether `path` is still the open file: a previous holder deletes it when it ends. */
@@ -61,7 +100,7 @@ static dp_status lock_file(const char *path, const char *what, const char *advic
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         return DP_FAIL(DP_ERR_WRITE, "cannot lock %s: it is not a file; move it away", path);
     }
-    if (flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_open(*fd)) {
         if (errno == EWOULDBLOCK) {
             return fail_held(*fd, what, advice);
         }

@@ -13,7 +13,8 @@ struct dp_lock;
 
 /*
  * Makes the file `path` and locks it; the file names its holder. Where the file system has no locks
- * nothing is locked, and a line at debug level says so.
+ * nothing is locked, and a line at debug level says so. A holder of this host that has been killed
+ * is waited for, for at most ten seconds.
  *
  *   what    what is locked, and
  *   advice  what to do if another process holds it: for the message

@@ -15,11 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024, SECOND_NS = 1000000000 };
+enum {
+    STAT_BYTES = 1024,
+    STATUS_BYTES = 4096,
+    SECOND_NS = 1000000000,
+    EXITING = 4 /* among the flags of proc(5): PF_EXITING of the kernel */
+};
 
 /* What proc(5) says. */
 struct stat_fields {
     char state;
+    unsigned flags;
     unsigned long long major_faults, user, system, started; /* times in clock ticks */
 };
 
@@ -66,12 +72,41 @@ static int read_stat(int64_t id, struct stat_fields *out)
     }
     field = strrchr(text, ')'); /* after the program's name, which may contain anything */
     return field != NULL && sscanf(field + 1, /* NOLINT(cert-err34-c): the kernel wrote them */
-                                   " %c %*d %*d %*d %*d %*d %*u %*u %*u %llu %*u %llu %llu %*d %*d "
+                                   " %c %*d %*d %*d %*d %*d %u %*u %*u %llu %*u %llu %llu %*d %*d "
                                    "%*d %*d %*d %*d %llu",
-                                   &out->state, &out->major_faults, &out->user, &out->system,
-                                   &out->started) == 5
+                                   &out->state, &out->flags, &out->major_faults, &out->user,
+                                   &out->system, &out->started) == 6
                ? 0
                : EIO;
+}
+
+/* Whether the kernel has yet to deliver a SIGKILL to the main thread, which may wait for a disk. */
+static bool is_killed(int64_t id)
+{
+    static const char *const names[] = {"\nSigPnd:", "\nShdPnd:"};
+    char text[STATUS_BYTES];
+    bool killed = false;
+
+    if (read_file(id, "status", text, sizeof(text)) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *mask = strstr(text, names[i]);
+        killed = killed || (mask != NULL && (strtoull(mask + strlen(names[i]), NULL, 16) &
+                                             (1ULL << (SIGKILL - 1))) != 0);
+    }
+    return killed;
+}
+
+bool dp_process_ending(int64_t id)
+{
+    struct stat_fields now = {0};
+    const int failed = read_stat(id, &now);
+
+    if (failed != 0) {
+        return failed == ENOENT || failed == ESRCH;
+    }
+    return now.state == 'Z' || now.state == 'X' || (now.flags & EXITING) != 0 || is_killed(id);
 }
 
 static int64_t now_ns(clockid_t clock)

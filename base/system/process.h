@@ -27,6 +27,10 @@ int64_t dp_process_started_ns(int64_t id);
  * later one with the same number has another; 0: none lives, or that cannot be found out. */
 uint64_t dp_process_start(int64_t id);
 
+/* Whether a process of that number ends: it has ended, or is on the way out, or was killed and has
+ * yet to notice. True, too, where none is visible. */
+bool dp_process_ending(int64_t id);
+
 /* Zeroed: no process. */
 struct dp_process_watch {
     int64_t id;

@@ -5,12 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/files/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/process.h"
 #include "base/system/process_tag.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
@@ -75,6 +78,45 @@ static void the_holder_of_a_lock_is_named(void **state)
     assert_int_equal(scratch_count("."), 0);
 }
 
+/* A process that has ended while its child, for `ms` longer, has the file open: what a killed one
+ * looks like whose memory takes long to release. Returns the process. */
+static pid_t hold_beyond_the_end(long ms)
+{
+    int ready[2];
+    char byte;
+    pid_t child;
+
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct dp_lock *lock = NULL;
+        if (take(&lock) == DP_OK && fork() == 0) {
+            const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+            (void)close(ready[1]);
+            (void)nanosleep(&time, NULL);
+        }
+        _exit(0);
+    }
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 0); /* both have closed it */
+    (void)close(ready[0]);
+    return child;
+}
+
+static void a_holder_that_ends_is_waited_for(void **state)
+{
+    const pid_t child = hold_beyond_the_end(200);
+    struct dp_lock *lock = NULL;
+    (void)state;
+
+    assert_true(dp_process_ending(child)); /* a zombie as yet, or nearly */
+    assert_int_equal(take(&lock), DP_OK);
+    dp_lock_release(lock);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(dp_process_ending(getpid()));
+}
+
 static void a_lock_can_be_taken_again(void **state)
 {
     struct dp_lock *lock = NULL;
@@ -116,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(the_holder_of_a_lock_is_named),
+        WITH_FOLDER(a_holder_that_ends_is_waited_for),
         WITH_FOLDER(a_lock_can_be_taken_again),
         WITH_FOLDER(only_regular_files_are_locked),
     };

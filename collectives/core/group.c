@@ -306,7 +306,8 @@ dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, 
 
     made.handle = dp_group_memory(group, purpose, first ? bytes : 1);
     if (made.handle == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+        return DP_GROUP_FAIL(group, DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose),
+                             bytes >> 20);
     }
     made.data = first ? made.handle : dp_group_peer(group, made.handle, leader);
     if (made.data == NULL) { /* no shared memory: a private copy */
@@ -316,7 +317,8 @@ dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, 
     const dp_status status = dp_group_agree(group, made.data != NULL ? DP_OK : DP_ERR_NOMEM);
     if (status != DP_OK) {
         dp_group_release_node(group, &made);
-        return DP_FAIL(status, "%s need %zu MB", dp_purpose_text(purpose), bytes >> 20);
+        return DP_GROUP_FAIL(group, status, "%s need %zu MB", dp_purpose_text(purpose),
+                             bytes >> 20);
     }
     *memory = made;
     return DP_OK;

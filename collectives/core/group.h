@@ -158,7 +158,10 @@ DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine
  * write. Where some node cannot share memory, it is private, one warning is logged, and
  * group->unshared is set on all ranks. Counted under `purpose`. Collective. Returns NULL on all
  * ranks when one of them cannot allocate.
+ * DP_GROUP_FAIL is for what all ranks lack at once, such as this memory: rank 0 reports it.
  */
+#define DP_GROUP_FAIL(group, status, ...) \
+    ((group)->rank == 0 ? DP_FAIL(status, __VA_ARGS__) : (status))
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes);
 void dp_group_release(struct dp_group *group, void *memory);
 

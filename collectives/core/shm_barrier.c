@@ -16,9 +16,12 @@ dp_status dp_shm_barrier_open(struct dp_shm_barrier *barrier, struct dp_group *g
         dp_zalloc((size_t)group->size, sizeof(struct dp_shm_flag *)); /* NOLINT: pointers */
     barrier->mine = dp_group_memory(group, DP_MEM_COMM, sizeof(struct dp_shm_flag));
     if (barrier->all == NULL || barrier->mine == NULL) {
+        const bool alone = barrier->mine != NULL; /* the others have their list */
         dp_group_leave(group, DP_ERR_NOMEM);
         dp_shm_barrier_close(barrier);
-        return DP_FAIL(DP_ERR_NOMEM, "%s: flags of %d ranks", strategy, group->size);
+        return alone ? DP_FAIL(DP_ERR_NOMEM, "%s: flags of %d ranks", strategy, group->size)
+                     : DP_GROUP_FAIL(group, DP_ERR_NOMEM, "%s: flags of %d ranks", strategy,
+                                     group->size);
     }
     for (int i = 0; i < group->size; i++) {
         barrier->all[i] = i == group->rank ? barrier->mine : dp_group_peer(group, barrier->mine, i);

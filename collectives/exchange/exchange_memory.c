@@ -13,7 +13,8 @@ dp_status dp_exchange_take_gradients(struct dp_exchange *e, const struct dp_exch
         false; /* memory that could not be shared before does not matter for sums */
     e->grad = dp_group_memory(e->group, DP_MEM_GRADIENTS, count * sizeof(float));
     if (e->grad == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "gradients need %zu MB", count * sizeof(float) >> 20);
+        return DP_GROUP_FAIL(e->group, DP_ERR_NOMEM, "gradients need %zu MB",
+                             count * sizeof(float) >> 20);
     }
     e->scratch = e->grad + flat->total;
     e->scratch_count = config->scratch_count;
@@ -76,7 +77,7 @@ dp_status dp_exchange_take_weights(struct dp_exchange *e, struct dp_flat *flat)
         e->weights = dp_group_memory(e->group, DP_MEM_WEIGHTS, bytes);
     }
     if (e->weights == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
+        return DP_GROUP_FAIL(e->group, DP_ERR_NOMEM, "weights need %zu MB", bytes >> 20);
     }
     if (e->staging == NULL) {
         flat->weights = e->weights;

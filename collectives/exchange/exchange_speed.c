@@ -160,14 +160,20 @@ static dp_status take_gpu_memory(struct speed *s, size_t bytes)
 static dp_status take_memory(struct speed *s, size_t bytes)
 {
     struct dp_group *group = s->exchange->group;
+    dp_status status;
 
     s->seconds = dp_zalloc((size_t)group->size, sizeof(*s->seconds));
     if (s->gpus == NULL) {
         s->data = dp_group_memory(group, DP_MEM_COMM, bytes);
-        return s->seconds == NULL || s->data == NULL ? DP_ERR_NOMEM : DP_OK;
+        status = s->data != NULL ? DP_OK
+                                 : DP_GROUP_FAIL(group, DP_ERR_NOMEM,
+                                                 "timing the sum alone needs %zu kB", bytes >> 10);
+    } else {
+        status = take_gpu_memory(s, bytes);
     }
-    const dp_status status = take_gpu_memory(s, bytes);
-    return s->seconds == NULL ? DP_ERR_NOMEM : status;
+    return s->seconds == NULL && s->data != NULL
+               ? DP_FAIL(DP_ERR_NOMEM, "timing the sum of %d ranks alone", group->size)
+               : status;
 }
 
 /* Scratch memory, and the strategy for it. Where there is no room to share it, a strategy that

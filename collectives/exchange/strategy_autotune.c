@@ -465,8 +465,11 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     c->most = largest_size(config);
     c->timings = dp_zalloc((size_t)group->size, sizeof(*c->timings));
     c->data = dp_group_memory(group, DP_MEM_COMM, c->most);
-    if (c->timings == NULL || c->data == NULL) {
-        status = DP_FAIL(DP_ERR_NOMEM, "choosing a strategy needs %zu MB", c->most >> 20);
+    if (c->data == NULL) {
+        status =
+            DP_GROUP_FAIL(group, DP_ERR_NOMEM, "choosing a strategy needs %zu MB", c->most >> 20);
+    } else if (c->timings == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "choosing a strategy of %d ranks", group->size);
     }
     if (status == DP_OK) {
         status = dp_autotune_codes_create(config->compressor, config->plan, c->most, &c->codes);

@@ -282,7 +282,8 @@ static dp_status take_memory(struct probe *p, size_t bytes)
 {
     p->memory = dp_group_memory(p->group, DP_MEM_COMM, 2 * bytes + DP_MEM_ALIGN);
     if (p->memory == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "probing the links needs %zu MB", 2 * bytes >> 20);
+        return DP_GROUP_FAIL(p->group, DP_ERR_NOMEM, "probing the links needs %zu MB",
+                             2 * bytes >> 20);
     }
     p->x = (void *)p->memory;
     p->y = (void *)(p->memory + bytes);

@@ -60,7 +60,10 @@ static dp_status open(struct dp_liveness *l)
 
     l->signs = dp_group_memory(l->group, DP_MEM_COMM, sizeof(*l->signs));
     l->ranks = dp_zalloc((size_t)size, sizeof(*l->ranks));
-    if (l->signs == NULL || l->ranks == NULL) {
+    if (l->signs == NULL) {
+        return DP_GROUP_FAIL(l->group, DP_ERR_NOMEM, "signs of %d ranks", size);
+    }
+    if (l->ranks == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", size);
     }
     DP_TRY(dp_local_peers_init(&l->peers, size, rank));

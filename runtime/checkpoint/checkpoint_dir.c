@@ -342,13 +342,15 @@ static dp_status first_whole(const struct listing *l, char *out)
     for (int i = 0; i < l->count; i++) {
         struct dp_log_capture capture;
         dp_status status;
+        bool torn;
 
         (void)snprintf(name, sizeof(name), DP_STEP_FORMAT, l->entries[i].step);
         DP_TRY(dp_file_join(out, l->folder, name));
         dp_log_capture_begin(&capture, DP_LOG_ERROR);
         status = dp_checkpoint_verify(out);
-        dp_log_capture_end(&capture, DP_LOG_SOFTEN);
-        if (status != DP_ERR_DATA && status != DP_ERR_NOINPUT) {
+        torn = status == DP_ERR_DATA || status == DP_ERR_NOINPUT;
+        dp_log_capture_end(&capture, torn ? DP_LOG_SOFTEN : DP_LOG_PRINT);
+        if (!torn) {
             return status;
         }
         DP_WARN("%s is not whole; trying the one before it", out);

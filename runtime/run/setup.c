@@ -214,9 +214,12 @@ dp_status dp_run_make_trainer(struct dp_run_job *job)
     status = open_trainer(job);
     reported = status == DP_OK || job->trainer != NULL; /* then all ranks have failed alike */
     if (!reported) {
+        struct dp_log_capture asking; /* the others may be in the middle of something else */
         bool by_first = dp_log_errors() > errors;
+        dp_log_capture_begin(&asking, DP_LOG_ERROR);
         reported = dp_group_broadcast(job->world->train, &by_first, sizeof(by_first), 0) == DP_OK &&
                    by_first;
+        dp_log_capture_end(&asking, DP_LOG_DROP);
     }
     dp_log_capture_end(others, reported ? DP_LOG_DROP : DP_LOG_PRINT);
     if (status == DP_OK && dp_run_leads(job)) {

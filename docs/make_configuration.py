@@ -189,9 +189,9 @@ Reports have colour on a terminal alone, and none where `NO_COLOR` is set or `TE
 
 Every run counts what it uses: after each of the first 64 steps, and then ten times a second, it
 looks at memory and into `/proc` (`report.resources: false` leaves that out). 77 such looks of 80 us
-took 0.13 % of a run of 4.8 s of steady steps, and take less of longer ones; the thread of page and
-events took 0.02 % of a core. With all reports lenet reached 0.997 of its samples/s without them, in
-a measurement that is sure only to 0.03 (`benchmarks/results/report_cost.json`).
+took 0.11 % of a run of 4.8 s of steady steps, and take less of longer ones; the thread of page and
+events took 0.02 % of a core. With all reports lenet reached 0.993 of its samples/s without them, in
+a measurement that is sure only to 0.006 (`benchmarks/results/report_cost.json`).
 
 * **Memory** by purpose, as the program allocates it; of the libraries' memory their code and their
   part of the heap. What is resident beside that is `unexplained`, and said where it is more than a

@@ -170,7 +170,7 @@ if(DP_SANITIZE MATCHES "fuzzer")
     set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${noun})
     file(MAKE_DIRECTORY ${found})
     add_test(NAME ${program} COMMAND sh -c
-             "exec \"$0\" \"$@\" -max_total_time=\${DP_FUZZ_SECONDS:-8}"
+             "exec \"$0\" \"$@\" -max_total_time=\${DP_FUZZ_SECONDS:-15}"
              $<TARGET_FILE:${program}> -seed=1 -max_len=65536 -use_value_profile=1 -timeout=10
              ${found} ${corpus})
     # Seconds of wall time, of which each has a share: longer ones are for who looks for more.

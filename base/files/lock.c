@@ -66,17 +66,23 @@ static dp_status fail_held(int fd, const char *what, const char *advice)
                    advice);
 }
 
-/* Locks an open file; waits for a holder that is ending. */
-static bool lock_open(int fd)
+/* 0: locked; else errno's reason why not. */
+static int try_lock(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+/* The same; waits for a holder that is ending. */
+static int lock_open(int fd)
 {
     const uint64_t begin_ns = dp_now_ns();
-    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int reason = try_lock(fd);
 
-    while (!locked && errno == EWOULDBLOCK && dp_now_ns() - begin_ns < ending_ns && is_ending(fd)) {
+    while (reason == EWOULDBLOCK && dp_now_ns() - begin_ns < ending_ns && is_ending(fd)) {
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-        locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        reason = try_lock(fd);
     }
-    return locked;
+    return reason;
 }
 
 /* Whether `path` is still the open file: a previous holder deletes it when it ends. */
@@ -92,6 +98,7 @@ static bool is_same(int fd, const char *path)
 static dp_status lock_file(const char *path, const char *what, const char *advice, int *fd)
 {
     struct stat info;
+    int reason;
 
     *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (*fd < 0) {
@@ -100,11 +107,12 @@ static dp_status lock_file(const char *path, const char *what, const char *advic
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         return DP_FAIL(DP_ERR_WRITE, "cannot lock %s: it is not a file; move it away", path);
     }
-    if (!lock_open(*fd)) {
-        if (errno == EWOULDBLOCK) {
+    reason = lock_open(*fd);
+    if (reason != 0) {
+        if (reason == EWOULDBLOCK) {
             return fail_held(*fd, what, advice);
         }
-        DP_DEBUG("%s is not locked: %s", path, strerror(errno));
+        DP_DEBUG("%s is not locked: %s", path, strerror(reason));
     }
     return DP_OK;
 }

@@ -1,5 +1,6 @@
 #include "collectives/core/consistency.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 struct record {
     char host[64];
     char value[DP_CONSISTENCY_TEXT];
-    uint64_t hash;
 };
 
 struct dp_consistency_item dp_consistency_text(const char *field, const char *text)
@@ -53,46 +53,60 @@ static dp_status disagree(const struct dp_consistency_item *item, int rank,
                    theirs->host, item->field, a, first->host, b, then, remedy);
 }
 
-static dp_status compare(const struct dp_group *group, const struct dp_consistency_item *items,
-                         int count, const struct record *all)
+/* Sets *first to the place (rank * count + item) of the first item that differs from rank 0's;
+ * INT_MAX: none does. `hashes` is scratch for `count` numbers. */
+static dp_status find_difference(struct dp_group *group, const struct dp_consistency_item *items,
+                                 int count, uint64_t *hashes, int *first)
 {
-    for (int i = 1; i < group->size; i++) {
-        for (int c = 0; c < count; c++) {
-            const struct record *theirs = &all[(size_t)i * (size_t)count + (size_t)c];
-            if (theirs->hash != all[c].hash) {
-                return group->rank == 0 ? disagree(&items[c], i, theirs, &all[c]) : DP_ERR_DISAGREE;
-            }
-        }
+    *first = INT_MAX;
+    for (int c = 0; c < count; c++) {
+        hashes[c] = items[c].hash;
     }
-    return DP_OK;
+    DP_TRY(dp_group_broadcast(group, hashes, (size_t)count * sizeof(*hashes), 0));
+    for (int c = count - 1; c >= 0; c--) {
+        *first = hashes[c] != items[c].hash ? group->rank * count + c : *first;
+    }
+    return dp_group_least(group, first);
+}
+
+static struct record describe(const struct dp_consistency_item *item)
+{
+    struct record record;
+
+    memset(&record, 0, sizeof(record));
+    (void)gethostname(record.host, sizeof(record.host) - 1);
+    memcpy(record.value, item->value, sizeof(record.value));
+    return record;
+}
+
+/* Rank 0 reports what another rank has sent it. */
+static dp_status report(struct dp_group *group, const struct dp_consistency_item *item, int rank)
+{
+    const struct record mine = describe(item);
+    struct record theirs = mine;
+
+    DP_TRY(dp_group_broadcast(group, &theirs, sizeof(theirs), rank));
+    const dp_status status =
+        group->rank == 0 ? disagree(item, rank, &theirs, &mine) : DP_ERR_DISAGREE;
+    DP_TRY(dp_group_barrier(group)); /* a rank may then end the others */
+    return status;
 }
 
 dp_status dp_consistency_check(struct dp_group *group, const struct dp_consistency_item *items,
                                int count)
 {
-    const size_t bytes = (size_t)count * sizeof(struct record);
-    struct record *all = dp_zalloc((size_t)group->size + 1, bytes);
-    struct record *mine = all == NULL ? NULL : all + (size_t)group->size * (size_t)count;
+    uint64_t *hashes = dp_zalloc((size_t)count, sizeof(*hashes));
+    int first = INT_MAX;
     dp_status status;
 
-    if (all == NULL) {
+    if (hashes == NULL) {
         dp_group_leave(group, DP_ERR_NOMEM);
-        return DP_FAIL(DP_ERR_NOMEM, "items of %d ranks", group->size);
+        return DP_FAIL(DP_ERR_NOMEM, "%d items to compare", count);
     }
-    for (int c = 0; c < count; c++) {
-        (void)gethostname(mine[c].host, sizeof(mine[c].host) - 1);
-        memcpy(mine[c].value, items[c].value, sizeof(mine[c].value));
-        mine[c].hash = items[c].hash;
-    }
-    status = dp_group_allgather(group, mine, bytes, all);
-    if (status == DP_OK) {
-        status = compare(group, items, count, all);
-        /* Rank 0 has reported after this barrier: a rank may then end the others. */
-        const dp_status reported = status == DP_OK ? DP_OK : dp_group_barrier(group);
-        status = reported == DP_OK ? status : reported;
-    }
-    dp_free(all);
-    return status;
+    status = find_difference(group, items, count, hashes, &first);
+    dp_free(hashes);
+    DP_TRY(status);
+    return first == INT_MAX ? DP_OK : report(group, &items[first % count], first / count);
 }
 
 /* The first rank that failed, and its status; -1: none has. */

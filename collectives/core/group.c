@@ -7,7 +7,10 @@
 #include "collectives/core/backoff.h"
 #include "collectives/core/transport.h"
 
-enum { EXCHANGE_DEPTH = 8 /* pieces of a long message in flight */ };
+enum {
+    EXCHANGE_DEPTH = 8,     /* pieces of a long message in flight */
+    GATHER_SMALL = 8 << 10, /* bytes of a rank: up to here rounds cost more than links */
+};
 
 bool *dp_group_in_job(void)
 {
@@ -218,13 +221,12 @@ dp_status dp_group_broadcast_text(struct dp_group *group, char **text, dp_status
     return dp_group_broadcast(group, *text, head.bytes, 0);
 }
 
-dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes, void *all)
+/* Around a ring: each link carries each block once. */
+static dp_status gather_around(struct dp_group *group, char *parts, size_t bytes)
 {
     const int size = group->size, rank = group->rank;
     const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
-    char *parts = all;
 
-    memmove(parts + (size_t)rank * bytes, mine, bytes);
     for (int step = 0; step < size - 1; step++) {
         char *out = parts + (size_t)((rank - step + size) % size) * bytes;
         char *in = parts + (size_t)((rank - step - 1 + size) % size) * bytes;
@@ -232,6 +234,48 @@ dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t by
                                  (struct dp_slice){in, bytes, 1}));
     }
     return DP_OK;
+}
+
+/* The blocks [first, first + count), counted around the ranks, as two pieces; the second is empty
+ * unless they go past the last rank. */
+static void split_blocks(int size, char *parts, size_t bytes, int first, int count,
+                         struct dp_slice pieces[2])
+{
+    const int before = first + count <= size ? count : size - first;
+
+    pieces[0] = (struct dp_slice){parts + (size_t)first * bytes, (size_t)before * bytes, 1};
+    pieces[1] = (struct dp_slice){parts, (size_t)(count - before) * bytes, 1};
+}
+
+/* In round k each rank has 2^k blocks, from its own on, and gets the next ones from who has these:
+ * Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
+ * systems", IEEE Trans. Parallel Distrib. Syst. 8 (1997), section 3; without its last rotation. */
+static dp_status gather_doubling(struct dp_group *group, char *parts, size_t bytes)
+{
+    const int size = group->size, rank = group->rank;
+    struct dp_slice out[2], in[2];
+
+    for (int have = 1; have < size; have *= 2) {
+        const int count = have < size - have ? have : size - have;
+        const int to = (rank - have + size) % size, from = (rank + have) % size;
+
+        split_blocks(size, parts, bytes, rank, count, out);
+        split_blocks(size, parts, bytes, from, count, in);
+        for (int i = 0; i < 2; i++) {
+            DP_TRY(dp_group_exchange(group, i == 0 || out[i].count > 0 ? to : -1, out[i],
+                                     i == 0 || in[i].count > 0 ? from : -1, in[i]));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes, void *all)
+{
+    char *parts = all;
+
+    memmove(parts + (size_t)group->rank * bytes, mine, bytes);
+    return bytes > GATHER_SMALL ? gather_around(group, parts, bytes)
+                                : gather_doubling(group, parts, bytes);
 }
 
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
@@ -336,20 +380,26 @@ void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory
     *memory = (struct dp_node_memory){NULL, NULL, false};
 }
 
-dp_status dp_group_agree(struct dp_group *group, dp_status mine)
+/* Dissemination of the least number that each rank knows. */
+dp_status dp_group_least(struct dp_group *group, int *number)
 {
-    int worst = (int)mine;
-
-    /* Dissemination of the worst status that each rank knows. */
     for (int distance = 1; distance < group->size; distance *= 2) {
-        int heard = DP_OK;
+        int heard = 0;
         const int to = (group->rank + distance) % group->size;
         const int from = (group->rank + group->size - distance) % group->size;
-        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&worst, sizeof(worst), 1}, from,
+        DP_TRY(dp_group_exchange(group, to, (struct dp_slice){number, sizeof(*number), 1}, from,
                                  (struct dp_slice){&heard, sizeof(heard), 1}));
-        worst = heard > worst ? heard : worst;
+        *number = heard < *number ? heard : *number;
     }
-    return (dp_status)worst;
+    return DP_OK;
+}
+
+dp_status dp_group_agree(struct dp_group *group, dp_status mine)
+{
+    int least = -(int)mine;
+
+    DP_TRY(dp_group_least(group, &least));
+    return (dp_status)-least;
 }
 
 void dp_group_leave(struct dp_group *group, dp_status status)

@@ -149,7 +149,8 @@ DP_CHECKED dp_status dp_group_broadcast(struct dp_group *group, void *data, size
  * 0's; DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_group_broadcast_text(struct dp_group *group, char **text, dp_status status);
 
-/* all [size * bytes]: `mine` of every rank, in rank order. */
+/* all [size * bytes]: `mine` of every rank, in rank order. In log2(size) rounds, or around a ring
+ * where `mine` is long. */
 DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes,
                                         void *all);
 
@@ -186,6 +187,9 @@ bool dp_group_reaches(const struct dp_group *group, const void *mine);
 DP_CHECKED dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose,
                                           size_t bytes, struct dp_node_memory *memory);
 void dp_group_release_node(struct dp_group *group, struct dp_node_memory *memory);
+
+/* The least of all ranks' numbers, on all ranks. Collective. */
+DP_CHECKED dp_status dp_group_least(struct dp_group *group, int *number);
 
 /* Returns the worst of all ranks' statuses on all ranks, so that they leave together.
  * Collective. */

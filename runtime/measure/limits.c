@@ -7,7 +7,6 @@
 #include "base/files/disk_speed.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
-#include "collectives/exchange/exchange_links.h"
 #include "runtime/measure/rates_cache.h"
 #include "runtime/trainer/update/deferred_update.h"
 

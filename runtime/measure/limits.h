@@ -12,8 +12,8 @@
 #ifndef DP_RUNTIME_MEASURE_LIMITS_H
 #define DP_RUNTIME_MEASURE_LIMITS_H
 
+#include "collectives/exchange/exchange_links.h"
 #include "collectives/exchange/exchange_speed.h"
-#include "collectives/strategies/cost.h"
 #include "runtime/measure/machine_rates.h"
 #include "runtime/trainer/compute/layer_times.h"
 #include "runtime/trainer/trainer.h"
@@ -33,7 +33,7 @@ struct dp_limits {
     char raised[96]; /* keys of those that a layer exceeds, and what it reaches they now are */
     double disk_gbs[DP_DISK_RATES];  /* GB = 1e9 bytes; NaN: not measured */
     struct dp_exchange_speed sum;    /* equal on all ranks */
-    struct dp_cost links;            /* equal on all ranks; zeroed in short runs */
+    struct dp_exchange_links links;  /* equal on all ranks; zeroed in short runs */
     struct dp_layer_times layers;    /* owned */
     double gemm_gflops, conv_gflops; /* at the model's shapes; NaN: it has none */
 };

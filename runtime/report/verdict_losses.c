@@ -157,7 +157,12 @@ static void judge_sending(const struct dp_run_summary *s, const struct dp_step_t
                        (double)s->wire_bytes_per_step / 1e6, jobs,
                        (double)s->wire_bytes_per_step / 1e3 / jobs);
     }
-    if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
+    if (s->slow_link_share < gain) {
+        WRITE(l->action,
+              "find out why %s are slow (cable, port, other traffic), or leave that host out",
+              s->slow_link);
+        shorten_jobs(t, s->slow_link_share * jobs, l);
+    } else if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
         drop_compressor(s, t, l);
     } else if (s->limit_whole < gain * s->limit_sum && whole_jobs_ms(s, jobs) < gain * jobs) {
         WRITE(l->action, "--set comm.bucket_mb=25 --set comm.first_bucket_mb=1");

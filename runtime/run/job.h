@@ -30,7 +30,6 @@
 /* What each rank reports about itself at the start. */
 struct dp_rank_place {
     char host[64], cpus[128], numa[64], isa[16];
-    unsigned char cpuset[DP_CPUSET_BYTES];
     int threads, cores;
     size_t memory; /* of the host, in bytes; 0: not known */
 };

@@ -22,7 +22,7 @@ static void warn_of_tcp(const struct dp_world *world)
 dp_status dp_run_place(struct dp_run_job *job)
 {
     struct dp_group *group = job->world->all;
-    unsigned char *cpusets;
+    unsigned char cpuset[DP_CPUSET_BYTES], *cpusets;
     struct dp_rank_place mine;
     int local = 0, self = 0, sharers, part;
     dp_status status = dp_machine_create(&job->machine);
@@ -38,13 +38,13 @@ dp_status dp_run_place(struct dp_run_job *job)
         dp_free(cpusets);
         return status;
     }
-    dp_machine_cpuset_bytes(job->machine, mine.cpuset);
-    status = dp_group_allgather(group, &mine, sizeof(mine), job->places);
-    for (int i = 0; i < group->size; i++) {
+    dp_machine_cpuset_bytes(job->machine, cpuset);
+    status = dp_group_allgather(group, cpuset, DP_CPUSET_BYTES, cpusets);
+    for (int i = 0; i < group->size; i++) { /* keeps those of this node, at the beginning */
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
-            memcpy(cpusets + (size_t)local++ * DP_CPUSET_BYTES, job->places[i].cpuset,
-                   DP_CPUSET_BYTES);
+            memmove(cpusets + (size_t)local++ * DP_CPUSET_BYTES,
+                    cpusets + (size_t)i * DP_CPUSET_BYTES, DP_CPUSET_BYTES);
         }
     }
     sharers = dp_machine_sharing(cpusets, local, self, &part);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What run.json says of buckets and late ranks, and what efficiency is lost to: of ranks on one
-host, and on hosts whose clocks show other times.
+"""What run.json says of buckets and late ranks, of a slow link, and what efficiency is lost to: of
+ranks on one host, and on hosts whose clocks show other times.
 """
 import math
 import subprocess
 
 import harness
 import netlab
-from harness import Started, check, close, run_json, same, small_cfg, train_well
+from harness import Started, check, close, mlp_layers, run_json, same, small_cfg, train_well
 
 # Without a trial of overlap, after each step of which all ranks meet.
 FLAGS = ("--set", "train.steps=40", "--set", "comm.overlap=on")
@@ -89,6 +89,37 @@ def case_hosts_with_other_clocks_are_compared_by_one():
     late = summary["stragglers"]
     check(late[1]["last_at"] > 0.8 and 15 < late[1]["late_ms"] < 1000, f"{late}")
     check(all(bucket["spread_ms"] < 1000 for bucket in summary["buckets"]), f"{summary['buckets']}")
+
+
+def train_on_links(name, *flags):
+    """(run.json, what was printed) of three hosts; their ring waits for its slowest link."""
+    netlab.need_lab()
+    out = harness.scratch / name
+    result = Started(
+        [small_cfg(mlp_layers(512)), *FLAGS, "--set", "comm.strategy=ring", "--set",
+         "train.global_batch=12", "--out", out], 3,
+        wrapper=[str(netlab.NETLAB), "3", *flags, "--"]).finish()
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    return run_json(out), result
+
+
+def case_a_link_slower_than_the_others_is_named_with_what_it_costs():
+    summary, result = train_on_links("slow", "--host-rate", "h3=200mbit")
+    limits = summary["limits"]
+    same(limits["slow_link"], "all messages from and to h3", "the slow link")
+    close(limits["slow_link_mbs"], 25, 0.3, "MB/s of it")
+    check(limits["other_links_mbs"] > 2 * limits["slow_link_mbs"], f"the others: {limits}")
+    rate, without = summary["samples_per_second"], limits["slow_link_samples_per_second"]
+    check(without > 1.5 * rate, f"{rate} samples/s, without that link {without}")
+    check("warning: rank 0 (h1): all messages from and to h3: " in result.err and
+          "samples/s instead of" in result.err, f"no warning:\n{result}")
+    check("all messages from and to h3" in summary["verdict"], f"{summary['verdict']}")
+
+
+def case_links_that_are_alike_raise_no_alarm():
+    summary, result = train_on_links("alike", "--rate", "200mbit")
+    same((summary["limits"]["slow_link"], "all messages" in result.err), (None, False),
+         f"a slow link in\n{result}\n")
 
 
 if __name__ == "__main__":

@@ -216,8 +216,8 @@ size_t check_broadcast(struct dp_group *group, const void *unused)
 
 size_t check_allgather(struct dp_group *group, const void *unused)
 {
-    static const size_t sizes[] = {0, 1, 5, 4096};
-    unsigned char mine[4096];
+    static const size_t sizes[] = {0, 1, 5, 4096, 16384};
+    unsigned char mine[16384];
     unsigned char *all = dp_zalloc((size_t)group->size, sizeof(mine));
     size_t wrong = all == NULL;
 

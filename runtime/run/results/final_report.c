@@ -20,8 +20,10 @@
 #include "runtime/run/results/limit_figures.h"
 #include "runtime/run/results/part_limits.h"
 #include "runtime/run/results/run_end.h"
+#include "runtime/run/results/slow_link_figures.h"
 #include "runtime/run/roles/input_figures.h"
 #include "runtime/timeline/bucket_table.h"
+#include "runtime/timeline/collect.h"
 
 static int64_t peak_rss_bytes(void)
 {
@@ -255,7 +257,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
 {
     const int ranks = dp_trainer_ranks(run->job.trainer), senders = run->job.world->train->size;
     struct dp_verdict verdict;
-    char plan[160], input[DP_INPUT_VERDICT];
+    char plan[160], input[DP_INPUT_VERDICT], link[DP_SLOW_LINK_TEXT];
     struct dp_run_summary s;
     int64_t wire = 0;
     dp_status status;
@@ -273,6 +275,7 @@ static dp_status summarize_all(struct dp_training *run, const struct rank_report
     status =
         status == DP_OK ? dp_resources_summarize(&run->figures.resources, &run->job, &s) : status;
     status = status == DP_OK ? dp_part_limits_summarize(run, &s) : status;
+    dp_slow_link_summarize(run, &s, link);
     dp_verdict_find(&s, &verdict);
     dp_verdict_put(&verdict, &s);
     s.plan = plan_text(&run->job, plan, sizeof(plan));
@@ -301,7 +304,16 @@ static dp_status gather_staleness(const struct dp_run_job *job, struct dp_figure
     return DP_OK;
 }
 
-/* Rank 0 gathers what all ranks have measured and writes the report; all ranks get its status. */
+static dp_status take_report(void *context, int rank, const void *data, size_t bytes)
+{
+    struct rank_report *all = context;
+
+    (void)bytes; /* all ranks run the same program */
+    memcpy(&all[rank], data, sizeof(*all));
+    return DP_OK;
+}
+
+/* Rank 0 collects what all ranks have measured and writes the report; all ranks get its status. */
 static dp_status report(struct dp_training *run)
 {
     const struct dp_run_job *job = &run->job;
@@ -320,7 +332,7 @@ static dp_status report(struct dp_training *run)
     describe_rank(run, &mine.rank, &mine.wire);
     status = all == NULL ? DP_FAIL(DP_ERR_NOMEM, "report of %zu ranks", size) : DP_OK;
     status = dp_exchange_agree(e, status);
-    status = status == DP_OK ? dp_exchange_gather(e, &mine, sizeof(mine), all) : status;
+    status = status == DP_OK ? dp_collect(e, &mine, sizeof(mine), take_report, all) : status;
     if (status == DP_OK) {
         const bool leads = dp_run_leads(job) && all != NULL;
         status = dp_exchange_agree(e, leads ? summarize_all(run, all, &times) : DP_OK);

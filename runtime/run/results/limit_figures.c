@@ -219,7 +219,7 @@ static void add_link(struct dp_run_summary *s, const char *name, double bytes, d
 
 static dp_status summarize_links(const struct dp_limits *l, struct dp_run_summary *s)
 {
-    struct dp_cost cost = l->links;
+    struct dp_cost cost = l->links.cost;
     const struct dp_curve *curve;
     const char *name;
     int count = 1; /* flags */

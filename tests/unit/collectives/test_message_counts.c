@@ -1,0 +1,259 @@
+/*
+ * test_message_counts.c - what ranks send to start, to agree and to sum, for 2 to 1,024 of them: no
+ * number of messages grows faster than ranks x log2(ranks), and bytes only where each rank is to
+ * have something of every other.
+ *
+ * The ranks are played one after the other. None of these functions looks at what it receives to
+ * decide whom to send to, so each rank at once gets numbers that no rank has less of.
+ */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "collectives/core/consistency.h"
+#include "collectives/core/transport.h"
+#include "collectives/strategies/comm.h"
+#include "kernels/device.h"
+
+enum { RANKS_MOST = 1024, GATHERED = 16, SUMMED = 4096 };
+
+struct counts {
+    uint64_t messages, bytes;
+};
+
+static const int highest = INT_MAX;
+static const uint64_t two_highest = ((uint64_t)INT_MAX << 32) + INT_MAX; /* a hash of such */
+static struct counts sent;
+static int node_of[RANKS_MOST];
+static atomic_int cancel;
+static struct dp_stream *stream;
+
+static dp_status count_start(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                             struct dp_transfer *transfer)
+{
+    (void)group;
+    if (transfer->to >= 0) {
+        sent.messages++;
+        sent.bytes += dp_slice_bytes(out);
+    }
+    for (size_t at = 0; transfer->from >= 0 && at + sizeof(int) <= dp_slice_bytes(in);
+         at += sizeof(int)) {
+        memcpy((char *)in.data + at, &highest, sizeof(int));
+    }
+    return DP_OK;
+}
+
+static dp_status finish(struct dp_group *group, struct dp_transfer *transfer)
+{
+    (void)group;
+    (void)transfer;
+    return DP_OK;
+}
+
+static dp_status finished(struct dp_group *group, struct dp_transfer *transfer, bool *done)
+{
+    (void)group;
+    (void)transfer;
+    *done = true;
+    return DP_OK;
+}
+
+static void *memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    (void)group;
+    (void)purpose;
+    return dp_zalloc(1, bytes);
+}
+
+static void release(struct dp_group *group, void *at)
+{
+    (void)group;
+    dp_free(at);
+}
+
+static void *peer(const struct dp_group *group, const void *mine, int rank)
+{
+    (void)group;
+    (void)mine;
+    (void)rank;
+    return NULL;
+}
+
+static const struct dp_transport counting = {.name = "counting",
+                                             .start = count_start,
+                                             .finish = finish,
+                                             .test = finished,
+                                             .memory = memory,
+                                             .release = release,
+                                             .peer = peer};
+
+typedef dp_status rank_part(struct dp_group *group, const char *text);
+
+/* What all ranks send, each on a node of its own. */
+static struct counts count_of(int ranks, rank_part *part, const char *text)
+{
+    int failed = 0;
+
+    sent = (struct counts){0, 0};
+    for (int rank = 0; rank < ranks; rank++) {
+        struct dp_group group = {.rank = rank,
+                                 .size = ranks,
+                                 .transport = &counting,
+                                 .stream = stream,
+                                 .node_of = node_of,
+                                 .nodes = ranks,
+                                 .local_size = 1,
+                                 .cancel = &cancel};
+        failed += part(&group, text) != DP_OK;
+    }
+    assert_int_equal(failed, 0);
+    return sent;
+}
+
+static int log2_of(int ranks)
+{
+    int log = 0;
+
+    while (1 << log < ranks) {
+        log++;
+    }
+    return log;
+}
+
+static dp_status part_barrier(struct dp_group *group, const char *text)
+{
+    (void)text;
+    return dp_group_barrier(group);
+}
+
+static dp_status part_agree(struct dp_group *group, const char *text)
+{
+    (void)text;
+    return dp_group_agree(group, DP_OK);
+}
+
+static dp_status part_broadcast(struct dp_group *group, const char *text)
+{
+    char data[64] = "";
+
+    (void)text;
+    return dp_group_broadcast(group, data, sizeof(data), 0);
+}
+
+static dp_status part_compare(struct dp_group *group, const char *text)
+{
+    struct dp_consistency_item items[8];
+
+    (void)text;
+    for (int i = 0; i < 8; i++) {
+        items[i] = (struct dp_consistency_item){.field = "seed", .hash = two_highest};
+    }
+    return dp_consistency_check(group, items, 8);
+}
+
+static dp_status part_gather(struct dp_group *group, const char *text)
+{
+    static char all[RANKS_MOST * GATHERED];
+    const char mine[GATHERED] = "";
+
+    (void)text;
+    return dp_group_allgather(group, mine, sizeof(mine), all);
+}
+
+static dp_status part_sum(struct dp_group *group, const char *text)
+{
+    static float data[SUMMED];
+    struct dp_comm *comm = NULL;
+    dp_status status;
+
+    DP_TRY(dp_comm_create(group, text, SUMMED, 0, &comm));
+    status = dp_comm_sum(comm, (struct dp_slice){data, SUMMED, sizeof(float)}, DP_KEEP_ALL);
+    dp_comm_destroy(comm);
+    return status;
+}
+
+static void agreeing_takes_ranks_times_log_ranks(void **state)
+{
+    static const struct {
+        rank_part *part;
+        int messages, bytes; /* of ranks x log2(ranks), at most */
+    } parts[] = {{part_barrier, 1, 1},
+                 {part_agree, 1, sizeof(int)},
+                 {part_broadcast, 1, 64},
+                 {part_compare, 2, 8 * sizeof(uint64_t) + sizeof(int)}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
+            const struct counts found = count_of(ranks, parts[i].part, NULL);
+            const uint64_t unit = (uint64_t)(ranks * log2_of(ranks));
+            assert_true(found.messages > 0 && found.messages <= (uint64_t)parts[i].messages * unit);
+            assert_true(found.bytes <= (uint64_t)parts[i].bytes * unit);
+        }
+    }
+}
+
+/* Each rank gets what every other has, once; in two pieces where the ranks wrap around. */
+static void gathering_takes_ranks_times_log_ranks_messages(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
+        const struct counts found = count_of(ranks, part_gather, NULL);
+        assert_true(found.messages <= (uint64_t)(ranks * (log2_of(ranks) + 1)));
+        assert_int_equal(found.bytes, (uint64_t)ranks * (uint64_t)(ranks - 1) * GATHERED);
+    }
+}
+
+/* Those of the strategies that work in rounds; a ring and direct exchange have a message for each
+ * other rank, which they are chosen for where messages are long. */
+static void sums_in_rounds_take_ranks_times_log_ranks_messages(void **state)
+{
+    static const char *const texts[] = {"doubling", "rhd", "tree"};
+    const uint64_t bytes = SUMMED * sizeof(float);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
+            const struct counts found = count_of(ranks, part_sum, texts[i]);
+            const uint64_t unit = (uint64_t)(ranks * log2_of(ranks));
+            assert_true(found.messages <= 4 * unit);
+            assert_true(found.bytes <= 4 * unit * bytes);
+        }
+    }
+}
+
+static int set_up(void **state)
+{
+    const struct dp_device *device = NULL;
+    (void)state;
+
+    for (int i = 0; i < RANKS_MOST; i++) {
+        node_of[i] = i;
+    }
+    return dp_device_find("ref", &device) != DP_OK ||
+           device->stream_create(device, 1, &stream) != DP_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    stream->device->stream_destroy(stream);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agreeing_takes_ranks_times_log_ranks),
+        cmocka_unit_test(gathering_takes_ranks_times_log_ranks_messages),
+        cmocka_unit_test(sums_in_rounds_take_ranks_times_log_ranks_messages),
+    };
+    return cmocka_run_group_tests_name("message_counts", tests, set_up, tear_down);
+}

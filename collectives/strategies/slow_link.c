@@ -127,7 +127,7 @@ struct probe {
     int rounds, row;
     size_t bytes;
     char *memory;       /* owned; [2 * bytes] of leaders: what is sent, what comes */
-    double *mine, *all; /* owned; [rounds], [size * rounds]: seconds */
+    double *mine, *all; /* owned; [rounds] and of the last row, [size * rounds]: seconds */
 };
 
 /* Until this node has its message, while it sends one. */
@@ -151,23 +151,28 @@ static dp_status send_row(struct probe *p, int to, int from)
     return DP_OK;
 }
 
-/* All rounds, several times; keeps the best. */
-static dp_status measure_rounds(struct probe *p)
+/* A round: the best of this turn and those before. */
+static dp_status measure_round(struct probe *p, int round)
 {
     const struct dp_group *group = p->group;
-    const int node = group->node_of[group->rank];
+    const int nodes = group->nodes, node = group->node_of[group->rank];
+    const int step = (1 << round) % nodes;
+    double *best = &p->mine[round];
 
+    DP_TRY(dp_group_barrier(p->group));
+    if (p->leads) {
+        DP_TRY(send_row(p, dp_group_leader(group, (node + step) % nodes),
+                        dp_group_leader(group, (node - step + nodes) % nodes)));
+        *best = *best > 0.0 ? fmin(*best, p->mine[p->rounds]) : p->mine[p->rounds];
+    }
+    return DP_OK;
+}
+
+static dp_status measure_rounds(struct probe *p)
+{
     for (int turn = 0; turn < TURNS; turn++) {
         for (int k = 0; k < p->rounds; k++) {
-            const int step = (1 << k) % group->nodes;
-            DP_TRY(dp_group_barrier(p->group));
-            if (p->leads) {
-                DP_TRY(
-                    send_row(p, dp_group_leader(group, (node + step) % group->nodes),
-                             dp_group_leader(group, (node - step + group->nodes) % group->nodes)));
-                p->mine[k] =
-                    p->mine[k] > 0.0 ? fmin(p->mine[k], p->mine[p->rounds]) : p->mine[p->rounds];
-            }
+            DP_TRY(measure_round(p, k));
         }
     }
     return DP_OK;

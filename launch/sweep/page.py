@@ -63,10 +63,11 @@ def table(caption, headings, rows, text_columns=()):
 # ---- charts ----
 
 
-def short_names(curves):
-    """What curves of a mode differ in, for legends."""
-    fields = {"strategy": lambda c: c["strategy"], "compressor": lambda c: c["compressor"],
-              "batch": lambda c: f"batch {c['batch']}"}
+def short_names(curves, batch=True):
+    """What curves of a mode differ in, for legends; without `batch` where that is on an axis."""
+    fields = {"strategy": lambda c: c["strategy"], "compressor": lambda c: c["compressor"]}
+    if batch:
+        fields["batch"] = lambda c: f"batch {c['batch']}"
     for i in range(len(curves[0]["set"])):
         fields[f"set{i}"] = lambda c, i=i: "=".join(map(str, c["set"][i])).rpartition(".")[2]
     differing = [read for read in fields.values() if len({read(c) for c in curves}) > 1]
@@ -143,6 +144,47 @@ def charts(curves, mode):
     more = (f'<p class="soft">The {MOST_COLOURS} fastest of {len(curves)} curves are drawn; the '
             "tables have all.</p>\n" if len(curves) > MOST_COLOURS else "")
     return f'<div class="charts">\n{"".join(out)}</div>\n{more}'
+
+
+def target_chart(curves):
+    """Seconds to the target accuracy against the batch, a line for all that is alike but it."""
+    lines = {}
+    for curve in curves:
+        for place in curve["places"]:
+            if place["seconds_to_target"] is not None:
+                name = f"{place['ranks']} rank{'s' if place['ranks'] > 1 else ''}"
+                key = (place["ranks"], curve["strategy"], curve["compressor"], str(curve["set"]))
+                lines.setdefault(key, (curve, name, {}))[2].setdefault(
+                    place["global_batch"], place["seconds_to_target"])
+    shown = sorted(lines.values(), key=lambda line: min(line[2].values()))[:MOST_COLOURS]
+    if not shown:
+        return ""
+    names = [f"{name}, {short}" for (_, name, _), short in
+             zip(shown, short_names([curve for curve, _, _ in shown], False))]
+    series = [Series(name, sorted(times_at), [times_at[b] for b in sorted(times_at)], colour)
+              for colour, (name, (_, _, times_at)) in enumerate(zip(names, shown))]
+    sizes = [size for s in series for size in s.xs]
+    wide = max(sizes) > 8 * min(sizes)
+    course_text = "; ".join(f"{s.name}: from {s.ys[0]:.3g} s with batch {s.xs[0]} to "
+                            f"{s.ys[-1]:.3g} s with {s.xs[-1]}" for s in series)
+    return drawn(Chart("chart-target", "Time to the target accuracy", " s", course_text, series,
+                       wide, at="global batch"))
+
+
+def target_section(curves):
+    """Where some run has reached report.target_accuracy; with those that have not."""
+    chart = target_chart(curves)
+    rows = [[escape(place["global_batch"]), escape(place["ranks"]), escape(title_of(curve)),
+             "not reached" if place["seconds_to_target"] is None
+             else f"{place['seconds_to_target']:.3g} s", percent(place["test_accuracy"])]
+            for curve in curves for place in curve["places"] if place["finished"] > 0]
+    rows.sort(key=lambda row: (int(row[0]), int(row[1])))
+    return section("target", "Time to the target accuracy", '<p class="soft">Seconds from the '
+                   "start of a run until an evaluation was at report.target_accuracy, medians over "
+                   f'repeats.</p>\n<div class="charts" style="max-width:32rem">\n{chart}</div>\n'
+                   + table("Each batch and number of ranks", (
+                       "batch", "ranks", "curve", "to the target", "test accuracy"), rows, (2,))
+                   ) if chart else ""
 
 
 # ---- tables ----
@@ -308,6 +350,7 @@ def text_of(told, curves, comparison, template, has_page, cores):
                      "numbers of ranks."),
         mode_section(curves, "weak", "Weak scaling", "The rows of a rank are the same: the global "
                      "batch grows with the ranks."),
+        target_section(curves),
         section("step", "Where the time of a step goes", step_section(curves)),
         section("runs", "Runs", run_table(told["points"], has_page)),
     ]

@@ -394,6 +394,22 @@ def case_the_page_shows_all_and_nothing_of_a_text_is_markup():
     check("no run has finished yet" in nothing and "no values" in nothing, "a page of nothing")
 
 
+def case_the_page_shows_the_time_to_the_target_for_each_batch():
+    def reached(ranks, batch, seconds):
+        return point(ranks, 100.0, batch=batch, global_batch=batch, seconds_to_target=seconds,
+                     test_accuracy=0.9, run=f"points/{ranks}-{batch}", repeat=1, seconds=1.0,
+                     used_strategy="ring")
+
+    points = [reached(1, 64, 20.0), reached(1, 256, 12.0), reached(2, 64, 11.0),
+              reached(2, 256, None)]
+    text = page_of(points)
+    for part in ("1 rank, ring: from 20 s with batch 64 to 12 s with 256",
+                 "2 ranks, ring: from 11 s with batch 64 to 11 s with 64", "not reached",
+                 'data-at="global batch"'):
+        check(part in text, f"the page has no {part!r}")
+    check("chart-target" not in page_of([reached(1, 64, None)]), "a chart where no run got there")
+
+
 def case_a_browser_opens_the_page_without_a_complaint():
     browser, folder = report_page.find_browser(), harness.scratch
     text = page_of(made_up()).replace("</body>", report_page.PROBE + "</body>")

@@ -117,14 +117,15 @@ static struct counts count_of(int ranks, rank_part *part, const char *text)
     return sent;
 }
 
-static int log2_of(int ranks)
+/* ranks x log2(ranks), rounded up */
+static uint64_t unit_of(int ranks)
 {
-    int log = 0;
+    uint64_t log = 0;
 
     while (1 << log < ranks) {
         log++;
     }
-    return log;
+    return (uint64_t)ranks * log;
 }
 
 static dp_status part_barrier(struct dp_group *group, const char *text)
@@ -193,7 +194,7 @@ static void agreeing_takes_ranks_times_log_ranks(void **state)
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
             const struct counts found = count_of(ranks, parts[i].part, NULL);
-            const uint64_t unit = (uint64_t)(ranks * log2_of(ranks));
+            const uint64_t unit = unit_of(ranks);
             assert_true(found.messages > 0 && found.messages <= (uint64_t)parts[i].messages * unit);
             assert_true(found.bytes <= (uint64_t)parts[i].bytes * unit);
         }
@@ -206,7 +207,7 @@ static void gathering_takes_ranks_times_log_ranks_messages(void **state)
     (void)state;
     for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
         const struct counts found = count_of(ranks, part_gather, NULL);
-        assert_true(found.messages <= (uint64_t)(ranks * (log2_of(ranks) + 1)));
+        assert_true(found.messages <= unit_of(ranks) + (uint64_t)ranks);
         assert_int_equal(found.bytes, (uint64_t)ranks * (uint64_t)(ranks - 1) * GATHERED);
     }
 }
@@ -222,7 +223,7 @@ static void sums_in_rounds_take_ranks_times_log_ranks_messages(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         for (int ranks = 2; ranks <= RANKS_MOST; ranks += ranks < 8 ? 1 : ranks / 2) {
             const struct counts found = count_of(ranks, part_sum, texts[i]);
-            const uint64_t unit = (uint64_t)(ranks * log2_of(ranks));
+            const uint64_t unit = unit_of(ranks);
             assert_true(found.messages <= 4 * unit);
             assert_true(found.bytes <= 4 * unit * bytes);
         }

@@ -6,6 +6,7 @@ simulated; without device cuda all of it is skipped.
 import json
 import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -20,6 +21,16 @@ DROPPED = """\
     - batchnorm: {}
     - relu: {}
     - dropout: {rate: 0.2}
+    - flatten: {}
+    - dense: {units: 10}
+"""
+BRANCHED = """\
+    - conv2d: {filters: 4, kernel: 3, padding: 1}
+    - concat:
+        branches:
+          - []
+          - [conv2d: {filters: 4, kernel: 3, padding: 1}, silu: {}]
+          - [concat: {branches: [[relu: {}], [conv2d: {filters: 2, kernel: 1}]]}]
     - flatten: {}
     - dense: {units: 10}
 """
@@ -263,6 +274,30 @@ def case_a_rank_that_dies_ends_the_job_whatever_shares_gradients():
         begin = time.monotonic()
         result = run.finish(20)
         check(result.code != 0 and time.monotonic() - begin < 10, f"{strategy}:\n{result}")
+
+
+def numbers(path):
+    """Name -> numbers, of the averages and weights in a safetensors file."""
+    return {name: struct.unpack(f"<{len(raw) // 4}f", raw)
+            for name, (kind, _, raw) in harness.safetensors(path).items() if kind == "F32"}
+
+
+def case_branches_and_averaged_weights_are_those_of_the_host():
+    cfg, found = small_cfg(BRANCHED), {}
+    for device in ("cuda", "cpu", "ref"):
+        out = harness.scratch / device
+        train_well(cfg, *flags("auto", "--set", "train.ema=0.75", "--steps", "4")[2:], "--device",
+                   device, "--out", out, ranks=2, env=gpus(1))
+        latest = out / "checkpoints/latest"
+        found[device] = numbers(latest / "model.safetensors") | numbers(
+            latest / "optimizer.safetensors")
+        check(any(name.endswith(".ema") for name in found[device]), f"no average on {device}")
+    for device in ("cpu", "ref"):
+        same(sorted(found["cuda"]), sorted(found[device]), f"tensors of cuda and {device}")
+        for name, theirs in found[device].items():
+            most = max(abs(a - b) for a, b in zip(found["cuda"][name], theirs, strict=True))
+            check(most < 1e-5 * max(1.0, *map(abs, theirs)),
+                  f"{name}: cuda and {device} differ by {most}")
 
 
 if __name__ == "__main__":

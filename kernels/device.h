@@ -112,9 +112,9 @@ struct dp_device {
     /* All that is queued on the stream from now on waits for the event, as it was recorded last. */
     dp_status (*event_wait)(struct dp_stream *stream, const struct dp_event *event);
 
-    /* An event that keeps its time when it happens, too, and the milliseconds from one such event to
-     * another, which may be of another stream; both have happened. NULL: what is queued is done when
-     * the call returns. */
+    /* An event that also keeps the time at which it happens, and the milliseconds from one such
+     * event to another, which may be of another stream; both have happened. NULL: what is queued is
+     * done when the call returns. */
     dp_status (*timed_event_create)(struct dp_event **out);
     dp_status (*event_ms)(const struct dp_event *from, const struct dp_event *to, double *ms);
 

@@ -265,7 +265,7 @@ static void check_spans(const struct dp_device *device, struct dp_stream *stream
         device->release(memory);
         return;
     }
-    OK(dp_trace_ring_create(2 * SPANS, &ring));
+    OK(dp_trace_ring_create((size_t)SPANS, &ring));
     OK(dp_stream_trace_create(device, ROOM, &trace));
     queue_span(streams[0], memory, 7);
     OK(dp_stream_trace_begin(trace, streams[0]));

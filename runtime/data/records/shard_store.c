@@ -30,6 +30,7 @@ struct dp_shard_store {
     struct shard *shards;                       /* owned; [index->shard_count] */
     struct dp_worker *worker;                   /* owned: copies `ahead`; NULL: none */
     size_t ahead;
+    bool looks; /* a few bytes are read: see dp_shard_store_look() */
     bool full; /* no space for copies: origins are read */
 };
 
@@ -351,6 +352,11 @@ bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
 
 /* ---- reading ---- */
 
+void dp_shard_store_look(struct dp_shard_store *s, bool looks)
+{
+    s->looks = looks;
+}
+
 dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, uint64_t at,
                               void *out, size_t bytes, size_t *got)
 {
@@ -360,6 +366,10 @@ dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, 
     if (end && dp_shard_origin_remote(s->origin)) {
         *got = bytes;
         return read_end(s, shard, at, out, bytes);
+    }
+    if (s->looks && dp_shard_origin_remote(s->origin)) {
+        *got = bytes;
+        return dp_shard_origin_ask(s->origin, shard, at, out, bytes);
     }
     if (s->cache != NULL && !end) {
         DP_TRY(hold_copy(s, shard, &copied));

@@ -341,12 +341,12 @@ bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
         (void)pthread_mutex_lock(&s->mutex);
     }
     had = s->shards[shard].copy.path != NULL;
-    dp_data_file_close(&s->shards[shard].copy);
-    (void)pthread_mutex_unlock(&s->mutex);
     if (had) {
         dp_cache_name(name, s->index->shards[shard].hash, false);
-        dp_shard_cache_drop(s->cache, name);
+        dp_shard_cache_drop(s->cache, name, &s->shards[shard].copy);
     }
+    dp_data_file_close(&s->shards[shard].copy);
+    (void)pthread_mutex_unlock(&s->mutex);
     return had;
 }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Draws docs/results.svg from benchmarks/results: samples/s as multiples of PyTorch's.
+"""Draws docs/results.svg from benchmarks/results: samples/s as multiples of PyTorch's, and writes
+the tables of the strongest peers between their marks in README.md and docs/benchmarks.md.
 
 The drawing has no background, and its colours can be read on white and on black.
 """
 import json
 import pathlib
+import re
 from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -76,5 +78,59 @@ def picture():
     return "\n".join([head, *body, "</svg>"]) + "\n"
 
 
+PEERS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch", "torch-tuned": "PyTorch"}
+CORES = {1: "1 core", 2: "2 cores"}
+
+
+def peer_cells():
+    cells = json.loads((RESULTS / "compare_peers.json").read_text())["cells"]
+    return sorted(cells, key=lambda cell: (cell["precision"] != "fp32", -cell["cores"]))
+
+
+def short(cell):
+    rates, best = cell["medians"], cell["best"]
+    return (f'**{cell["ratio"]:.2f}** = {rates["lockstep"]:,.0f} : {rates[best]:,.0f} '
+            f'{PEERS[best]} (target {cell["target"]}: {cell["verdict"]})')
+
+
+def short_peers():
+    """A row a precision and number of cores, a column a model: our ratio to the best peer."""
+    cells = peer_cells()
+    models = list(dict.fromkeys(cell["model"] for cell in cells))
+    yield "| | " + " | ".join(models) + " |"
+    yield "|---|" + "---:|" * len(models)
+    for kind in dict.fromkeys((cell["precision"], cell["cores"]) for cell in cells):
+        row = {cell["model"]: cell for cell in cells if (cell["precision"], cell["cores"]) == kind}
+        words = [short(row[model]) if model in row else "" for model in models]
+        yield f"| {kind[0]}, {CORES[kind[1]]} | " + " | ".join(words) + " |"
+
+
+def long_peers():
+    yield ("| precision | cores | model | best peer, samples/s | ours | ratio (range) "
+           "| MFU of both | target | verdict |")
+    yield "|---|---:|---|---:|---:|---:|---:|---:|---|"
+    for c in peer_cells():
+        low, high = c["ratio_range"]
+        yield (f'| {c["precision"]} | {c["cores"]} | {c["model"]} '
+               f'| {PEERS[c["best"]]} {c["medians"][c["best"]]:,.0f} '
+               f'| {c["medians"]["lockstep"]:,.0f} | {c["ratio"]:.2f} ({low:.2f}-{high:.2f}) '
+               f'| {c["peer_mfu"]:.0%}, {c["mfu"]:.0%} | {c["target"]} | {c["verdict"]} |')
+
+
+TABLES = {ROOT / "README.md": short_peers, ROOT / "docs/benchmarks.md": long_peers}
+
+
+def with_table(path):
+    """The page with its table of peers made anew."""
+    table = "\n".join(TABLES[path]())
+    page, count = re.subn(r"(<!-- peers: [^\n]*-->\n\n).*?(\n\n)", rf"\g<1>{table}\g<2>",
+                          path.read_text(), count=1, flags=re.S)
+    if count != 1:
+        raise SystemExit(f"{path.name}: no place for the table of peers")
+    return page
+
+
 if __name__ == "__main__":
     PICTURE.write_text(picture())
+    for name in TABLES:
+        name.write_text(with_table(name))

@@ -171,6 +171,9 @@ def case_generated_parts_are_what_their_programs_make():
     check(make_results.PICTURE.read_text() == make_results.picture(),
           "docs/results.svg is not up to date: run docs/make_results.py")
     check(make_results.PICTURE.stat().st_size < 100_000, "docs/results.svg is too large")
+    for path in make_results.TABLES:
+        check(path.read_text() == make_results.with_table(path),
+              f"{path.name}: its table of peers is not up to date: run docs/make_results.py")
 
 
 def anchors(text):

@@ -31,7 +31,7 @@ struct dp_shard_store {
     struct dp_worker *worker;                   /* owned: copies `ahead`; NULL: none */
     size_t ahead;
     bool looks; /* a few bytes are read: see dp_shard_store_look() */
-    bool full; /* no space for copies: origins are read */
+    bool full;  /* no space for copies: origins are read */
 };
 
 /* What is not in a folder is read from copies in any case. */

@@ -390,8 +390,8 @@ int main(void)
         cmocka_unit_test_setup(a_damaged_or_short_copy_is_made_again, no_cache),
         cmocka_unit_test_setup(a_copy_that_is_damaged_while_it_is_read_is_made_again_once,
                                no_cache),
-        cmocka_unit_test_setup(
-            an_origin_that_is_cut_or_overwritten_before_it_is_copied_is_refused, no_cache),
+        cmocka_unit_test_setup(an_origin_that_is_cut_or_overwritten_before_it_is_copied_is_refused,
+                               no_cache),
         cmocka_unit_test_setup(damage_of_the_origin_is_no_copy, no_cache),
         cmocka_unit_test_setup(a_full_disk_is_one_warning_and_reading_goes_on, no_cache),
         cmocka_unit_test_setup(two_jobs_share_the_folder, no_cache),

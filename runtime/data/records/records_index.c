@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "runtime/data/formats/data_file.h"
 #include "runtime/data/records/shard_format.h"
 
 #define FORMAT "lockstep.records"
@@ -451,10 +452,8 @@ dp_status dp_records_index_text(const char *dir, char **text, size_t *bytes)
 
     DP_TRY(dp_file_join(path, dir, DP_RECORDS_INDEX));
     if (access(path, F_OK) != 0) {
-        return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s: no " DP_RECORDS_INDEX ": make it with ddp_data pack, "
-                       "which writes that last",
-                       dir);
+        return dp_data_file_missing(dir, DP_RECORDS_INDEX,
+                                    "make it with ddp_data pack, which writes that last");
     }
     return dp_file_read(path, DP_RECORDS_INDEX_BYTES, text, bytes);
 }

@@ -393,10 +393,10 @@ const char *dp_class_folders_test_name(const struct dp_class_folders *f)
 }
 
 const char *dp_class_folders_left_out(const struct dp_class_folders *f, size_t *count,
-                                      size_t *folders)
+                                      size_t *below)
 {
     *count = f->left_out;
-    *folders = f->left_folders;
+    *below = f->left_folders;
     return f->example;
 }
 

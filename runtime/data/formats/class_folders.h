@@ -41,9 +41,9 @@ int dp_class_folders_path(const struct dp_class_folders *folders, enum dp_set se
 /* The folder of the test set: "test", or another name. */
 const char *dp_class_folders_test_name(const struct dp_class_folders *folders);
 
-/* How many other entries class folders have, and folders among them; the name of the first one, in
- * printable characters. */
+/* How many other entries class folders have, and folders among them (below); the name of the first
+ * one, in printable characters. */
 const char *dp_class_folders_left_out(const struct dp_class_folders *folders, size_t *count,
-                                      size_t *folders_of_them);
+                                      size_t *below);
 
 #endif

@@ -28,9 +28,13 @@ static const uint64_t stand_by_ns = 4500000000;
 /* How long a rank has to end by itself when a host is silent, or ranks make no progress. */
 static const uint64_t end_ns = 3000000000;
 
-/* Before the rank that reports a hang ends the job, so that other hosts report, too; and before a
- * rank does that has nothing to report, since the one that has may be stuck. */
+/* Before the rank that reports a hang ends the job, so that other hosts report, too; and before
+ * another one reports, since the one that is to may be stuck, or does so by itself: twice that. */
 static const uint64_t report_ns = 500000000, no_report_ns = 4000000000;
+
+/* After the report of a death on another host nothing is called a hang for so long: the job ends by
+ * that death. */
+static const uint64_t ends_ns = 60000000000;
 
 /* How long ranks of this host have to say where they are, and those of other hosts. */
 static const uint64_t stacks_ns = 1000000000, rows_ns = 2500000000;
@@ -47,6 +51,8 @@ struct dp_failure_detector {
     uint64_t hung_ns;             /* when that was found; 0: it was not */
     bool reports;                 /* this rank was the one to report when it was found */
     bool told;                    /* it has */
+    bool reports_loss;            /* it has reported a rank or host that is lost */
+    uint64_t ended_ns;            /* when another host was found to have; 0: none was */
     dp_hang_hook *hook;           /* under the mutex */
     void *hook_context;
     dp_hang_hook *loss_hook; /* under the mutex, too */
@@ -119,11 +125,12 @@ static void log_loss(const struct dp_loss *loss)
 }
 
 /* The mutex is held, so the hook stays. */
-static void tell_of(const struct dp_failure_detector *detector, const struct dp_loss *loss)
+static void tell_of(struct dp_failure_detector *detector, const struct dp_loss *loss)
 {
     char cause[256];
 
     log_loss(loss);
+    detector->reports_loss = loss->silent_s == 0;
     if (detector->loss_hook == NULL) {
         return;
     }
@@ -173,6 +180,7 @@ static void report_hang(struct dp_failure_detector *detector, const struct dp_ha
         detector->hook(detector->hook_context, cause);
     }
     detector->told = true;
+    dp_hang_gather_tell(detector->config.gather, DP_HANG_REPORT);
 }
 
 /* Once all is known that can be, or time is up, this host's rows go to the other hosts, and the
@@ -206,7 +214,7 @@ static void gather_and_report(struct dp_failure_detector *detector)
 static void end_hang(struct dp_failure_detector *detector)
 {
     const uint64_t since_ns = dp_now_ns() - detector->hung_ns;
-    const uint64_t wait_ns = detector->told ? report_ns : no_report_ns;
+    const uint64_t wait_ns = detector->told ? report_ns : 2 * no_report_ns;
 
     if (since_ns >= wait_ns) {
         atomic_store(&detector->hung, true);
@@ -215,6 +223,51 @@ static void end_hang(struct dp_failure_detector *detector)
     if (since_ns >= wait_ns + end_ns) {
         detector->config.abort(dp_status_exit(DP_ERR_HUNG));
     }
+}
+
+static void begin_report(struct dp_failure_detector *detector)
+{
+    detector->hung_ns = dp_now_ns();
+    detector->reports = true;
+    dp_watchdog_ask(detector->config.watchdog);
+}
+
+/* The rank that is to report may find the hang much later, since it counts only time in which it
+ * runs: then another one of its host reports. So does a host if the one that is to has gone on and
+ * ended. */
+static void take_over(struct dp_failure_detector *detector)
+{
+    struct dp_watchdog *watchdog = detector->config.watchdog;
+    struct dp_hang_gather *gather = detector->config.gather;
+    const struct dp_hang_row *rows;
+    int count;
+
+    if (detector->told || dp_now_ns() - detector->hung_ns < no_report_ns ||
+        atomic_load(detector->config.cancel) != 0 || dp_hang_gather_knows(gather, DP_HANG_REPORT)) {
+        return;
+    }
+    if (!detector->reports) {
+        if (dp_watchdog_claim(watchdog)) {
+            begin_report(detector);
+        }
+    } else if (gather != NULL) {
+        rows = dp_hang_gather_rows(gather, &count);
+        report_hang(detector, rows, count, false);
+    }
+}
+
+/* Whether a death ends the job, which another host has reported not long ago. */
+static bool ends_elsewhere(struct dp_failure_detector *detector)
+{
+    struct dp_watchdog *watchdog = detector->config.watchdog;
+
+    if (dp_hang_gather_knows(detector->config.gather, DP_HANG_DEATH)) {
+        dp_watchdog_note_end(watchdog);
+    }
+    if (detector->ended_ns == 0 && dp_watchdog_ends(watchdog)) {
+        detector->ended_ns = dp_now_ns();
+    }
+    return detector->ended_ns != 0 && dp_now_ns() - detector->ended_ns < ends_ns;
 }
 
 /* Whether another host has found that ranks make no progress: the rank that reports for this one
@@ -232,7 +285,13 @@ static void look_at_progress(struct dp_failure_detector *detector)
     struct dp_watchdog *watchdog = detector->config.watchdog;
     enum dp_watchdog_finding finding;
 
-    if (watchdog == NULL || atomic_load(&detector->lost_ns) != 0) {
+    if (watchdog == NULL) {
+        return;
+    }
+    if (atomic_load(&detector->lost_ns) != 0) {
+        if (detector->reports_loss) { /* mpirun may take its time to end the job */
+            dp_hang_gather_tell(detector->config.gather, DP_HANG_DEATH);
+        }
         return;
     }
     dp_watchdog_answer(watchdog);
@@ -240,10 +299,18 @@ static void look_at_progress(struct dp_failure_detector *detector)
     if (others_hang(detector)) {
         finding = DP_WATCHDOG_HUNG;
     }
+    if (ends_elsewhere(detector) && !detector->told) {
+        detector->hung_ns = 0;
+        return;
+    }
     if (detector->hung_ns != 0 && (detector->told || finding == DP_WATCHDOG_HUNG)) {
+        take_over(detector);
         gather_and_report(detector);
         end_hang(detector);
         return;
+    }
+    if (detector->hung_ns != 0) {
+        dp_watchdog_disclaim(watchdog);
     }
     detector->hung_ns = 0;
     if (finding == DP_WATCHDOG_QUIET && dp_watchdog_reports(watchdog)) {
@@ -251,9 +318,9 @@ static void look_at_progress(struct dp_failure_detector *detector)
     }
     if (finding == DP_WATCHDOG_HUNG && atomic_load(detector->config.cancel) == 0) {
         detector->hung_ns = dp_now_ns();
-        detector->reports = dp_watchdog_reports(watchdog);
-        if (detector->reports) {
-            dp_watchdog_ask(watchdog);
+        detector->reports = false;
+        if (dp_watchdog_reports(watchdog) && dp_watchdog_claim(watchdog)) {
+            begin_report(detector);
         }
     }
 }
@@ -383,5 +450,8 @@ void dp_failure_detector_destroy(struct dp_failure_detector *detector)
     (void)pthread_cond_signal(&detector->stopped);
     (void)pthread_mutex_unlock(&detector->mutex);
     (void)pthread_join(detector->thread, NULL);
+    if (detector->reports && !detector->told) {
+        dp_watchdog_disclaim(detector->config.watchdog); /* this rank goes on, or ends */
+    }
     release(detector);
 }

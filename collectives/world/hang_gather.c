@@ -18,6 +18,7 @@ static const uint64_t late_ns = 2000000000;
 /* What is sent; the first byte is no farewell (host_link.h). */
 struct message {
     char kind; /* DP_HOST_LINK_ROW */
+    int news;  /* enum dp_hang_news; 0: a row */
     struct dp_hang_row row;
 };
 
@@ -27,7 +28,8 @@ struct end {
     bool broken;
     struct message in, out;
     size_t got, sent; /* of them; sent: sizeof(out) where nothing is on its way */
-    bool *passed;     /* owned; [size]: rows that are sent, or that came from there */
+    int passed_news;
+    bool *passed; /* owned; [size]: rows that are sent, or that came from there */
 };
 
 struct dp_hang_gather {
@@ -37,6 +39,8 @@ struct dp_hang_gather {
                                    * has yet; NULL: this one is the only that can */
     struct dp_hang_row *rows;     /* owned; [size] */
     bool told;                    /* another host has sent a row */
+    int news;                     /* enum dp_hang_news of this host and of others */
+    int heard;                    /* those of others */
     bool late;                    /* that was while this rank did not look: others have reported;
                                    * or another one of this host has the connections */
     uint64_t looked_ns;           /* dp_now_ns() of the last look; 0: none yet */
@@ -176,11 +180,17 @@ static void make_text_end(char *text, size_t size)
     text[size - 1] = '\0';
 }
 
-/* A row from another host: not ours, and new. */
+/* News of another host, or a row: not ours, and new. */
 static void take(struct dp_hang_gather *g, struct end *from)
 {
     struct dp_hang_row *row = &from->in.row;
 
+    if (from->in.kind == DP_HOST_LINK_ROW && from->in.news != 0) {
+        from->passed_news |= from->in.news;
+        g->heard |= from->in.news;
+        g->news |= from->in.news;
+        return;
+    }
     if (from->in.kind != DP_HOST_LINK_ROW || row->rank < 0 || row->rank >= g->group->size ||
         !row->known) {
         from->broken = true;
@@ -246,14 +256,17 @@ static void send_on(struct dp_hang_gather *g, int end)
     while (socket_of(g, end) >= 0) {
         const int row = e->sent == sizeof(e->out) ? next_row(g, e) : -1;
         if (row >= 0) {
-            e->out.kind = DP_HOST_LINK_ROW;
-            e->out.row = g->rows[row];
+            e->out = (struct message){.kind = DP_HOST_LINK_ROW, .row = g->rows[row]};
             e->passed[row] = true;
-            e->sent = 0;
-            g->link->talks = true;
+        } else if (e->sent == sizeof(e->out) && (g->news & ~e->passed_news) != 0) {
+            e->out = (struct message){DP_HOST_LINK_ROW, g->news, {0}};
+            e->passed_news = g->news;
+        } else if (e->sent == sizeof(e->out)) {
+            return;
         }
         if (e->sent == sizeof(e->out)) {
-            return;
+            e->sent = 0;
+            g->link->talks = true;
         }
         const ssize_t sent = send(socket_of(g, end), (const char *)&e->out + e->sent,
                                   sizeof(e->out) - e->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -283,6 +296,19 @@ bool dp_hang_gather_look(struct dp_hang_gather *g, bool gives)
     g->late = g->late || (!told && g->told && now_ns - g->looked_ns > late_ns);
     g->looked_ns = now_ns;
     return g->told;
+}
+
+void dp_hang_gather_tell(struct dp_hang_gather *g, enum dp_hang_news news)
+{
+    if (g != NULL && speaks(g)) {
+        g->news |= (int)news;
+        (void)dp_hang_gather_look(g, true);
+    }
+}
+
+bool dp_hang_gather_knows(const struct dp_hang_gather *g, enum dp_hang_news news)
+{
+    return g != NULL && (g->heard & (int)news) != 0;
 }
 
 void dp_hang_gather_put(struct dp_hang_gather *g, const struct dp_hang_row *rows, int count)

@@ -21,6 +21,9 @@
 
 struct dp_hang_gather;
 
+/* What a host has reported: a death, by which the job ends, so that there is no hang; the hang. */
+enum dp_hang_news { DP_HANG_DEATH = 1, DP_HANG_REPORT = 2 };
+
 /* *out is NULL where this host has no connection. speaker: of this host, in memory that its ranks
  * share, zeroed; NULL: there is none, and only the first rank has the connections. All are
  * borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
@@ -31,6 +34,11 @@ DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_hos
  * rows. To be called several times a second, by the thread that also calls dp_host_link_lost().
  * Returns whether another host has told of a hang. NULL: false. */
 bool dp_hang_gather_look(struct dp_hang_gather *gather, bool gives);
+
+/* Tells other hosts what this rank has reported, and whether another host has told that; NULL:
+ * nothing, and false. */
+void dp_hang_gather_tell(struct dp_hang_gather *gather, enum dp_hang_news news);
+bool dp_hang_gather_knows(const struct dp_hang_gather *gather, enum dp_hang_news news);
 
 /* Gives the rows of this host, once. */
 void dp_hang_gather_put(struct dp_hang_gather *gather, const struct dp_hang_row *rows, int count);

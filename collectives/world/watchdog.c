@@ -318,6 +318,46 @@ bool dp_watchdog_reports(const struct dp_watchdog *w)
     return false;
 }
 
+/* ---- who reports ---- */
+
+bool dp_watchdog_claim(const struct dp_watchdog *w)
+{
+    struct dp_watchdog_question *q = w->ranks[0].is.question;
+    int nobody = 0;
+
+    return q == NULL || atomic_compare_exchange_strong(&q->reporter, &nobody, w->self + 1) ||
+           nobody == w->self + 1;
+}
+
+void dp_watchdog_disclaim(const struct dp_watchdog *w)
+{
+    struct dp_watchdog_question *q = w->ranks[0].is.question;
+    int self = w->self + 1;
+
+    if (q != NULL) {
+        (void)atomic_compare_exchange_strong(&q->reporter, &self, 0);
+    }
+}
+
+void dp_watchdog_note_end(const struct dp_watchdog *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->ranks[i].is.rank == w->self && w->ranks[i].is.question != NULL) {
+            atomic_store(&w->ranks[i].is.question->ended, 1);
+        }
+    }
+}
+
+bool dp_watchdog_ends(const struct dp_watchdog *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->ranks[i].is.question != NULL && atomic_load(&w->ranks[i].is.question->ended) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- what is told of them ---- */
 
 /* What a process has done since the ranks of this host made no progress any more. */

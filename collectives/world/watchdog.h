@@ -37,6 +37,8 @@ struct dp_watchdog;
 struct dp_watchdog_question {
     atomic_int on_disk;          /* calls that change files, and have not returned (disk.h) */
     atomic_int asked, given;     /* how often it was asked, and which time it last answered */
+    atomic_int reporter;         /* of the first rank: 1 and the rank that reports; 0: none yet */
+    atomic_int ended;            /* it knows that another host has reported why the job ends */
     char stacks[DP_HANG_STACKS]; /* complete where both are equal */
 };
 
@@ -78,6 +80,16 @@ enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *watchdog, uint64_t
 
 /* Whether this rank is the one to report: the first one of the host whose process runs. */
 bool dp_watchdog_reports(const struct dp_watchdog *watchdog);
+
+/* Takes the report of a hang for this rank, so that there is one: false where another rank of this
+ * host has it. And gives it back, since there is progress again. */
+bool dp_watchdog_claim(const struct dp_watchdog *watchdog);
+void dp_watchdog_disclaim(const struct dp_watchdog *watchdog);
+
+/* This rank has heard that another host has reported a death, by which the job ends; whether a rank
+ * of this host has. */
+void dp_watchdog_note_end(const struct dp_watchdog *watchdog);
+bool dp_watchdog_ends(const struct dp_watchdog *watchdog);
 
 /* Logs a warning: who keeps the others waiting, and when the job will end. */
 void dp_watchdog_warn(struct dp_watchdog *watchdog);

@@ -173,7 +173,9 @@ dp_status dp_snapshot_share(const struct dp_state_dict *state_dict, const struct
         r.snapshot->group = dp_exchange_group(exchange);
         r.snapshot->exchange = exchange;
         status = dp_exchange_call(exchange, share_job, &r, 0);
-        status = status == DP_OK && r.snapshot->window == NULL ? no_memory(r.bytes) : status;
+        if (status == DP_OK && r.snapshot->window == NULL) { /* on all ranks */
+            status = r.snapshot->group->rank == 0 ? no_memory(r.bytes) : DP_ERR_NOMEM;
+        }
     }
     if (r.snapshot == NULL || status != DP_OK) {
         dp_snapshot_destroy(r.snapshot);

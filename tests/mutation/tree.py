@@ -4,8 +4,8 @@ what it would find out each time anew is known here. A mutant's object goes in f
 archives, whose own is then left out.
 
 What mutants do cannot be known, so their programs run in namespaces of their own, where they see
-only processes that they started, and can write only to the folder of a worker (and to a /tmp of
-their own, where that is not in /tmp).
+only processes that they started, and can write only to the folder of a worker, and to a /tmp of
+their own.
 """
 import json
 import os
@@ -24,10 +24,15 @@ RUNS = ("lanes", "restart")  # of short_runs.py
 MPI = {"mpi_collectives_3": (3, "mpi_collectives"), "mpi_trainer_2": (2, "mpi_trainer")}
 PLAIN = ("-O1", "-w")
 # More processor time or larger files are a mutant's own.
-LIMITS = "ulimit -c 0 -f 2000000 -t {}; "
+LIMITS = "ulimit -c 0; ulimit -f 2000000; ulimit -t {}; "
+SETTINGS = {"OMPI_MCA_pml": "ob1", "OMP_NUM_THREADS": "2"}
 SANDBOX = """\
 mount --bind "$0" "$0" && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /dev/shm &&
-case $0 in /tmp/*) ;; *) mount -t tmpfs tmpfs /tmp ;; esac && shift && exec "$@\""""
+mount -t tmpfs tmpfs /tmp && shift && exec "$@\""""
+
+
+def in_rooms(path):
+    return path.startswith(ROOMS) and path.endswith(".c") and not ELSEWHERE.search(path)
 
 
 class Unusable(Exception):
@@ -80,21 +85,6 @@ class Tree:
             words = words[1:] if words[0].endswith("ccache") else words
             self.commands.setdefault(path, words)
 
-    def parts(self):
-        """Test -> files of the rooms that its program has."""
-        home = {}  # symbol -> file
-        for path, words in self.commands.items():
-            if path.startswith(ROOMS) and path.endswith(".c"):
-                found = well(["nm", "-g", "--defined-only", words[words.index("-o") + 1]],
-                             self.build).stdout
-                home.update({line.split()[-1]: path for line in found.splitlines()})
-        made = {}
-        for test in self.tests():
-            found = well(["nm", "--defined-only", self.programs_of(test)[0]], self.build).stdout
-            made[test] = {home[name] for name in (line.split()[-1] for line in found.splitlines())
-                          if name in home}
-        return made
-
     def link_words(self, program):
         """The command that links a program."""
         if program not in self.links:
@@ -105,6 +95,16 @@ class Tree:
     @staticmethod
     def programs_of(test):
         return ["ddp_train"] if test in RUNS else [MPI[test][1]] if test in MPI else [test]
+
+    def words_of(self, test, programs, expected):
+        """The command of a test, with programs in that folder."""
+        if test in RUNS:
+            return [sys.executable, "-B", self.source / "tests/mutation/short_runs.py", programs,
+                    test, expected]
+        if test in MPI:
+            ranks, program = MPI[test]
+            return [self.source / "launch/mpirun", "-np", ranks, programs / program]
+        return [programs / test]
 
     def tests(self):
         """The names of all tests: of units, on ranks of MPI, and short runs."""
@@ -161,21 +161,12 @@ class Bench:
         scratch.mkdir()
         words = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork",
                  "--kill-child", "--mount-proc", "sh", "-c", LIMITS.format(cpu_s) + SANDBOX,
-                 self.folder, "-", *self.words_of(test, programs or self.programs)]
-        env = {**os.environ, "TMPDIR": str(scratch), "OMPI_MCA_pml": "ob1", "OMP_NUM_THREADS": "2",
+                 self.folder, "-", *self.tree.words_of(test, programs or self.programs,
+                                                       self.folder / "expected")]
+        env = {**os.environ, **SETTINGS, "TMPDIR": str(scratch),
                "XDG_CACHE_HOME": str(scratch / "cache"), "HOME": str(scratch)}
         try:
             return run(words, self.tree.build, env=env, timeout=limit_s,
                        stdin=subprocess.DEVNULL).returncode
         except subprocess.TimeoutExpired:
             return None
-
-    def words_of(self, test, programs):
-        if test in RUNS:
-            return [sys.executable, "-B", self.tree.source / "tests/mutation/short_runs.py",
-                    programs, test, self.folder / "expected"]
-        if test in MPI:
-            ranks, program = MPI[test]
-            return [self.tree.source / "launch/mpirun", "-np", ranks, programs / program]
-        return [programs / test]
-

@@ -114,10 +114,11 @@ def case_a_rank_that_dies_while_strategies_are_measured_is_named():
 
 
 def case_a_death_that_mpirun_is_slow_to_notice_has_its_exit_code():
-    started = start(2, 2, small_cfg(), *endless(), "--set", "comm.strategy=direct", "--out",
-                    harness.scratch / "out")
+    # Rank 2 sees the death, and tells the other host, for which it would be a hang.
+    started = start(2, 4, small_cfg(), *endless(), "--set", "comm.strategy=direct", "--set",
+                    "train.hang_timeout_s=3", "--out", harness.scratch / "out")
     started.wait_for("step 5", lambda: steps_done(harness.scratch / "out") >= 5)
-    victim = ranks_in(started)[1]
+    victim = ranks_in(started)[3]
     daemon = int(pathlib.Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(daemon, signal.SIGSTOP)
     os.kill(victim, signal.SIGKILL)

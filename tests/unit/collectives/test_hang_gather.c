@@ -175,6 +175,38 @@ static void the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped(
     assert_int_equal(on_local_nodes(RANKS, node_of, gather_by_the_second, NULL), 0);
 }
 
+/* A host tells what it has reported: all others hear of it, and of no hang. */
+static size_t hear(struct dp_group *group, const void *arg)
+{
+    const enum dp_hang_news news = *(const enum dp_hang_news *)arg, other = news ^ 3;
+    const bool speaks = group->rank != 2, tells = group->rank == 3;
+    const struct timespec nap = {0, 2000000};
+    struct side side;
+    size_t wrong = begin(group, &side);
+
+    if (tells) {
+        dp_hang_gather_tell(side.g, news);
+    }
+    for (int i = 0; speaks && !tells && !dp_hang_gather_knows(side.g, news) && i < 2500; i++) {
+        wrong += dp_hang_gather_look(side.g, true);
+        (void)nanosleep(&nap, NULL);
+    }
+    wrong += dp_hang_gather_knows(side.g, news) != (speaks && !tells);
+    wrong += dp_hang_gather_knows(side.g, other);
+    wrong += dp_hang_gather_knows(NULL, news);
+    dp_hang_gather_tell(NULL, news);
+    return wrong + end(group, &side);
+}
+
+static void what_a_host_has_reported_is_known_to_the_others(void **state)
+{
+    (void)state;
+
+    for (enum dp_hang_news news = DP_HANG_DEATH; news <= DP_HANG_REPORT; news++) {
+        assert_int_equal(on_local_nodes(RANKS, node_of, hear, &news), 0);
+    }
+}
+
 /* Without shared memory two ranks of a host cannot agree on who uses the connections. */
 static size_t gather_apart(struct dp_group *group, const void *arg)
 {
@@ -240,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_round_a_host_that_is_stuck_and_the_first_host_reports),
         cmocka_unit_test(the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped),
+        cmocka_unit_test(what_a_host_has_reported_is_known_to_the_others),
         cmocka_unit_test(without_shared_memory_the_first_rank_alone_has_the_connections),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/snapshot.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
+#include "tests/support/stderr_text.h"
 
 enum { STEPS = 4, PLANNED = 2 * STEPS };
 
@@ -231,12 +232,60 @@ static void survives_failed_allocations(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Of two ranks one cannot have its memory: that is one error. */
+static size_t share_badly_on_both(struct dp_group *group, const void *arg)
+{
+    const struct bad_share *bad = arg;
+    struct dp_trainer *t = NULL;
+    struct dp_state_dict state_dict = {.count = 0};
+    struct dp_snapshot *s = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(bad->run, group, PLANNED, &t) != DP_OK) {
+        return 1;
+    }
+    dp_trainer_add_state(t, &state_dict);
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank == 0) {
+        dp_mem_fail_nth(bad->nth);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += dp_snapshot_share(&state_dict, &t->state.flat, t->exchange, 1, &s) != DP_ERR_NOMEM;
+    wrong += s != NULL || dp_group_barrier(group) != DP_OK;
+    if (group->rank == 0) {
+        dp_mem_fail_nth(0);
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void no_memory_on_one_rank_is_one_error(void **state)
+{
+    struct small_run run;
+    struct bad_share bad = {&run, 0};
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    for (bad.nth = 1; bad.nth <= 13; bad.nth++) {
+        const char *line;
+
+        stderr_begin();
+        assert_int_equal(on_local_ranks(2, share_badly_on_both, &bad), 0);
+        stderr_end();
+        line = strstr(stderr_text, "error: ");
+        assert_non_null(line);
+        assert_null(strstr(line + 1, "error: "));
+    }
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_copied_by_ranks_equal_what_one_rank_gathers),
         cmocka_unit_test(weights_that_others_update_are_copied_immediately),
         cmocka_unit_test(survives_failed_allocations),
+        cmocka_unit_test(no_memory_on_one_rank_is_one_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,5 @@
 #include "runtime/data/formats/data_file.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,12 +24,11 @@ dp_status dp_data_file_missing(const char *dir, const char *name, const char *ad
 
     (void)snprintf(packed, sizeof(packed), "%s.gz", name);
     if (stat(dir, &info) != 0) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: %s, and so no %s: %s", dir, strerror(errno), name,
-                       advice);
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s, nor such a folder: %s", dir, name, advice);
     }
     if (!S_ISDIR(info.st_mode)) {
         return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s: is a file, and so no %s: set data.dir to a folder; unpack an archive "
+                       "%s: no %s, for it is a file: set data.dir to a folder; unpack an archive "
                        "first",
                        dir, name);
     }

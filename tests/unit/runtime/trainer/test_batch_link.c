@@ -60,6 +60,7 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
     struct dp_loader *loader = NULL;
     struct dp_loader_config config;
     struct dp_batch mine, theirs, next;
+    uint64_t waited_ns, batches;
     size_t wrong;
 
     wrong = dp_dataset_augment(&job->run->data, job->run->config, &augment) != DP_OK;
@@ -76,6 +77,8 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
         wrong += dp_batch_receiver_peek(receiver, &next);
         wrong += dp_batch_receiver_next(receiver, &theirs) != DP_ERR_ARG;
     }
+    dp_batch_receiver_waits(receiver, &waited_ns, &batches);
+    wrong += batches != job->taken;
     wrong += dp_batch_receiver_end(receiver) != DP_OK;
     wrong += dp_batch_receiver_end(receiver) != DP_OK; /* once is enough */
     dp_batch_receiver_destroy(receiver);

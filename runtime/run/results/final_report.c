@@ -21,6 +21,7 @@
 #include "runtime/run/results/part_limits.h"
 #include "runtime/run/results/run_end.h"
 #include "runtime/run/roles/input_figures.h"
+#include "runtime/run/shrink.h"
 #include "runtime/timeline/bucket_table.h"
 
 static int64_t peak_rss_bytes(void)
@@ -173,6 +174,9 @@ struct dp_run_summary dp_run_summarize(const struct dp_training *run, int64_t wi
     s.final_test_accuracy = figures->evaluation.accuracy;
     s.final_test_top5 = figures->evaluation.top5;
     s.final_test_error = figures->evaluation.error;
+    if (dp_shrink_summarize(job->kept, &s) != DP_OK) {
+        DP_DEBUG("run.json does not name the ranks that were lost");
+    }
     return s;
 }
 
@@ -215,7 +219,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_summa
         dp_run_summary_print(s, stdout);
     }
     if (job->options->explain) {
-        dp_verdict_explain(s, !job->options->quiet, stdout);
+        dp_verdict_explain(s, stdout);
     }
     if (!job->options->quiet) {
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",

@@ -71,15 +71,11 @@ void dp_trace_set_lane(enum dp_trace_lane lane, int index)
 }
 
 /* The kind comes last: until then a reader leaves the event out. */
-static void add(enum dp_trace_kind kind, const struct dp_trace_event *event)
+void dp_trace_ring_add(struct dp_trace_ring *ring, enum dp_trace_kind kind,
+                       const struct dp_trace_event *event)
 {
-    struct dp_trace_ring *ring = atomic_load_explicit(&dp_trace_now, memory_order_acquire);
-    size_t place;
+    const size_t place = atomic_fetch_add_explicit(&ring->used, 1, memory_order_relaxed);
 
-    if (ring == NULL || event->lane == DP_LANE_NONE) {
-        return;
-    }
-    place = atomic_fetch_add_explicit(&ring->used, 1, memory_order_relaxed);
     if (place < ring->capacity) {
         struct dp_trace_event *kept = &ring->events[place];
 
@@ -92,6 +88,15 @@ static void add(enum dp_trace_kind kind, const struct dp_trace_event *event)
         kept->index = event->index;
         kept->what = event->what;
         atomic_store_explicit(&kept->kind, (unsigned char)kind, memory_order_release);
+    }
+}
+
+static void add(enum dp_trace_kind kind, const struct dp_trace_event *event)
+{
+    struct dp_trace_ring *ring = atomic_load_explicit(&dp_trace_now, memory_order_acquire);
+
+    if (ring != NULL && event->lane != DP_LANE_NONE) {
+        dp_trace_ring_add(ring, kind, event);
     }
 }
 

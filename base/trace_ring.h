@@ -16,14 +16,17 @@
 
 #include "base/status.h"
 
-/* What a thread does, and what its line in the trace is called. A thread without a lane records
- * nothing. */
+/* What a thread or a stream of a GPU does, and what its line in the trace is called. One without a
+ * lane records nothing. */
 #define DP_TRACE_LANES(X)             \
     X(NONE, "")                       \
     X(COMPUTE, "compute")             \
     X(COMMUNICATION, "communication") \
     X(INPUT, "input")                 \
-    X(CHECKPOINT, "checkpoint")
+    X(CHECKPOINT, "checkpoint")       \
+    X(GPU_COMPUTE, "GPU compute")     \
+    X(GPU_COPY, "GPU copy")           \
+    X(GPU_COMMUNICATION, "GPU communication")
 
 enum dp_trace_lane {
 #define X(name, text) DP_LANE_##name,
@@ -39,10 +42,33 @@ enum dp_trace_kind {
     DP_TRACE_SPAN,    /* of a phase */
     DP_TRACE_JOB,     /* of communication: a dp_trace_job */
     DP_TRACE_ARROW,   /* begins at begin_ns on this lane; ends at the job of the same number */
-    DP_TRACE_COUNTER  /* has `value` from begin_ns on: a dp_trace_counter */
+    DP_TRACE_COUNTER, /* has `value` from begin_ns on: a dp_trace_counter */
+    DP_TRACE_WORK     /* of a stream of a GPU: a dp_trace_work */
 };
 
 enum dp_trace_job { DP_TRACE_CALL, DP_TRACE_BUCKET, DP_TRACE_PUBLISH };
+
+/* Work of a stream, its name in the trace, and what its number is. A part is one of a step that was
+ * recorded before, up to where the next bucket is ready. */
+#define DP_TRACE_WORKS(X)                               \
+    X(FORWARD, "forward", "layer")                      \
+    X(BACKWARD, "backward", "layer")                    \
+    X(REPLAY, "part", "part")                           \
+    X(UPDATE, "update", "bucket")                       \
+    X(BATCH, "batch to GPU", "rows")                    \
+    X(TO_HOST, "to host", "bucket")                     \
+    X(FROM_HOST, "from host", "bucket")                 \
+    X(WEIGHTS_TO_HOST, "weights to host", "bucket")     \
+    X(WEIGHTS_FROM_HOST, "weights from host", "bucket") \
+    X(SUM, "sum", "bucket")                             \
+    X(GATHER, "gather", "bucket")
+
+enum dp_trace_work {
+#define X(name, text, arg) DP_WORK_##name,
+    DP_TRACE_WORKS(X)
+#undef X
+        DP_TRACE_WORK_KINDS
+};
 
 enum dp_trace_counter { DP_COUNT_BYTES, DP_COUNT_SAMPLES };
 
@@ -53,7 +79,7 @@ struct dp_trace_event {
     uint64_t number;           /* of a job and its arrow */
     double value;
     uint16_t lane, index; /* enum dp_trace_lane; of several threads of that lane, from 0 */
-    uint8_t what;         /* phase, job or counter */
+    uint8_t what;         /* phase, job, counter or work */
     atomic_uchar kind;    /* written last */
 };
 
@@ -71,6 +97,11 @@ void dp_trace_record(struct dp_trace_ring *ring);
  * not fit. */
 struct dp_trace_event *dp_trace_ring_events(struct dp_trace_ring *ring, size_t *count,
                                             uint64_t *lost);
+
+/* Adds a copy of an event that has a lane, whether or not the ring records; its `kind` is not
+ * read. */
+void dp_trace_ring_add(struct dp_trace_ring *ring, enum dp_trace_kind kind,
+                       const struct dp_trace_event *event);
 
 /* The lane of the calling thread. */
 void dp_trace_set_lane(enum dp_trace_lane lane, int index);

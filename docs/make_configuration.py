@@ -244,9 +244,15 @@ An arrow goes from where a bucket was ready to the job that sums it; counters ar
 rank sends in a step, and samples/s. All times are by the clock of rank 0. While other steps run,
 tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
 if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
-cannot be traced (64): its ranks have no steps in common. Of a GPU it shows what the host sees: when
-work was queued, and when it was waited for. There phases are NVTX ranges as well, which Nsight
-Systems shows above the GPU's own work, in builds with CUDA's headers nvtx3.
+cannot be traced (64): its ranks have no steps in common.
+
+On a GPU these lines show what the host does: it queues work, and waits. What the GPU's streams do
+has lines of its own: layers, updates and recorded parts of a step under "GPU compute", batches and
+buckets that are copied under "GPU copy", sums under "GPU communication". Their times are of pairs
+of CUDA events, whose clock is compared with the host's before the first step and after the last
+one, by events on an idle stream: to half of the time that such an event takes there and back, some
+microseconds. Phases are NVTX ranges as well, which Nsight Systems shows above single kernels, in
+builds with CUDA's headers nvtx3.
 
 ## run.json
 

@@ -37,7 +37,9 @@ struct dp_stream {
                         * operations are prepared; NULL: the library's first proposal, without
                         * measuring */
     char *path;        /* borrowed; NULL: nobody asks what computes operations (op_path.h) */
-    void *state;       /* the device's own */
+    bool records;      /* what is queued: from record_begin() to record_end() */
+    uint16_t trace_lane, trace_index; /* of its spans: stream_trace.h */
+    void *state;                      /* the device's own */
 };
 
 /* Between the host and a device with separate memory. */
@@ -109,6 +111,12 @@ struct dp_device {
 
     /* All that is queued on the stream from now on waits for the event, as it was recorded last. */
     dp_status (*event_wait)(struct dp_stream *stream, const struct dp_event *event);
+
+    /* An event that also keeps the time at which it happens, and the milliseconds from one such
+     * event to another, which may be of another stream; both have happened. NULL: what is queued is
+     * done when the call returns. */
+    dp_status (*timed_event_create)(struct dp_event **out);
+    dp_status (*event_ms)(const struct dp_event *from, const struct dp_event *to, double *ms);
 
     /*
      * Operations between begin and end are recorded instead of run; replay queues them all. They

@@ -148,7 +148,7 @@ static dp_status show(const struct options *o, const struct report *r)
         dp_record_print(r->runs[0], stdout);
     }
     if (o->explain && !o->json) {
-        dp_verdict_explain(&r->runs[0]->summary, stdout);
+        dp_verdict_explain(&r->runs[0]->summary, r->comparison == NULL, stdout);
     }
     if (o->csv != NULL) {
         DP_TRY(dp_record_write_csv(r->runs[0], o->csv));

@@ -1,6 +1,7 @@
 #include "models/pass_own.h"
 
 #include "base/trace.h"
+#include "kernels/stream_trace.h"
 
 static const struct dp_model_hooks no_hooks = {0};
 
@@ -153,6 +154,8 @@ typedef dp_status layer_function(const void *state, const struct dp_layer_call *
 static dp_status call_layer(const struct dp_pass *p, const struct dp_node *node, int direction,
                             layer_function *function, const struct dp_layer_call *c)
 {
+    DP_STREAM_SPAN(p->stream, direction == DP_FORWARD ? DP_WORK_FORWARD : DP_WORK_BACKWARD,
+                   dp_pass_layer_of(p->model, node));
     dp_status status;
 
     if (p->clock == NULL) {
@@ -373,6 +376,7 @@ static dp_status run_backward(struct dp_pass *p, const struct dp_pass_call *call
 static dp_status backward_node(struct dp_pass *p, const struct dp_pass_call *call,
                                const struct dp_node *node, struct dp_range rows, bool early)
 {
+    DP_STREAM_SPAN(p->stream, DP_WORK_BACKWARD, dp_pass_layer_of(p->model, node));
     dp_status status;
 
     if (p->clock == NULL) {

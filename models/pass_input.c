@@ -13,6 +13,7 @@
  * recorded, since it waits for an event of the copy stream and records one: a recording can do
  * neither. That costs one launch, and no copy inside the device.
  */
+#include "kernels/stream_trace.h"
 #include "models/pass_own.h"
 
 void *dp_pass_input(const struct dp_pass *p)
@@ -43,7 +44,9 @@ dp_status dp_pass_prepare_ahead(struct dp_pass *p)
     }
     DP_TRY(device->event_create(&sender->there));
     DP_TRY(device->event_create(&sender->taken));
-    return device->stream_create(device, 1, &sender->stream);
+    DP_TRY(device->stream_create(device, 1, &sender->stream));
+    dp_stream_set_lane(sender->stream, DP_LANE_GPU_COPY, 0);
+    return DP_OK;
 }
 
 void dp_pass_close_ahead(struct dp_pass *p)
@@ -67,6 +70,7 @@ static int32_t *labels_to_fill(const struct dp_pass *p)
 static dp_status upload(const struct dp_pass *p, struct dp_stream *stream,
                         const struct dp_pass_rows *rows)
 {
+    DP_STREAM_SPAN(stream, DP_WORK_BATCH, (int64_t)rows->count);
     const struct dp_device *device = stream->device;
 
     DP_TRY(device->upload(stream, p->bytes, rows->images,

@@ -85,6 +85,7 @@ if(NOT DP_CUDA STREQUAL "off")
     set(dp_share_sharding DP_TEST_SHARE=0/3)
     set(dp_share_strategy DP_TEST_SHARE=1/3)
     set(dp_share_compressor_training DP_TEST_SHARE=0/3)
+    set(dp_share_limits DP_CUDA_GPUS=8) # so that all ways to sum can run
   endif()
   # Of operations, on memory of the tests (tests/support/reach.h).
   foreach(noun ops conv norm norm_whole pool dense softmax output_loss optimizer narrow layer

@@ -9,6 +9,7 @@
 #include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "kernels/stream_trace.h"
 
 /* ---- creating ---- */
 
@@ -78,6 +79,7 @@ static dp_status open_compression(struct dp_exchange *e, const struct dp_exchang
     if (e->staging != NULL && config->compressor != NULL) {
         const struct dp_device *device = dp_staging_device(e->staging);
         DP_TRY(device->stream_create(device, 1, &e->codes));
+        dp_stream_set_lane(e->codes, DP_LANE_GPU_COMMUNICATION, 1); /* 0: gpu_peers.c */
         e->comm->codes = e->codes;
     }
     return dp_compression_create(e->comm, e->plan, flat->grad, flat->trained, &compression,

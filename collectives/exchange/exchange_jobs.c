@@ -4,6 +4,7 @@
  */
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "kernels/stream_trace.h"
 
 /* All buckets but the tail take the same route; exchange_gpus.c says why the tail goes through the
  * host. */
@@ -143,6 +144,7 @@ static dp_status sum_codes(void *exchange, int b)
     const struct dp_exchange *e = exchange;
 
     DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
+    DP_STREAM_SPAN(e->codes, DP_WORK_SUM, b);
     DP_TRY(dp_compression_sum(e->compression, b, e->sharding->keep));
     return dp_staging_end(e->staging, b, e->codes);
 }
@@ -154,6 +156,7 @@ static dp_status sum_on_gpus(void *exchange, int b)
     const struct dp_slice gradient = gradient_of(e, b, dp_staging_gradient(e->staging));
 
     DP_TRY(dp_staging_begin(e->staging, b, stream));
+    DP_STREAM_SPAN(stream, DP_WORK_SUM, b);
     DP_TRY(dp_comm_sum(e->gpus, gradient, e->sharding->keep));
     return dp_staging_end(e->staging, b, stream);
 }
@@ -205,6 +208,7 @@ static dp_status publish_on_gpus(struct dp_exchange *e, int b)
     struct dp_stream *stream = e->group->gpus->stream;
 
     DP_TRY(dp_staging_begin(e->staging, b, stream));
+    DP_STREAM_SPAN(stream, DP_WORK_GATHER, b);
     DP_TRY(e->sharding->gather(e->sharding_state, e->gpus, b, e->gpu_weights, e->width));
     return dp_staging_end(e->staging, b, stream);
 }

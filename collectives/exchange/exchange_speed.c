@@ -1,5 +1,7 @@
 #include "collectives/exchange/exchange_speed.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/statistics.h"
@@ -136,6 +138,7 @@ static void predict(struct speed *s, size_t sum)
     const struct dp_bucket_plan *plan = s->exchange->plan;
     const size_t whole = DP_EXCHANGE_WHOLE_BYTES;
 
+    (void)snprintf(s->out->by, sizeof(s->out->by), "%s", s->comm->text);
     s->out->bytes = (double)sum;
     for (int b = 0; b < plan->count; b++) {
         const size_t bytes = bucket_bytes(plan, b);

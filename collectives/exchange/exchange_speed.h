@@ -15,13 +15,14 @@
 
 struct dp_exchange;
 
+enum { DP_EXCHANGE_WHOLE_BYTES = 25 << 20, DP_EXCHANGE_BY_BYTES = 96 };
+
 struct dp_exchange_speed {
     double bytes;   /* of a step's gradient; 0: nothing was measured, all else is 0 */
     double step_s;  /* its buckets one after the other; the slowest rank's time */
     double whole_s; /* the same in buckets of DP_EXCHANGE_WHOLE_BYTES */
+    char by[DP_EXCHANGE_BY_BYTES]; /* the strategy that was timed */
 };
-
-enum { DP_EXCHANGE_WHOLE_BYTES = 25 << 20 };
 
 /*
  * Takes about `seconds`; the same numbers on all ranks. Nothing is measured for one rank, for a

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "collectives/core/backoff.h"
 #include "collectives/gpu/gpu_peers.h"
+#include "kernels/stream_trace.h"
 
 struct dp_staging {
     struct dp_group *group; /* borrowed */
@@ -80,7 +81,10 @@ static dp_status staging_open(struct dp_staging *s)
     }
     DP_TRY(make_events(s));
     DP_TRY(s->device->stream_create(s->device, 1, &s->copies));
-    return s->device->stream_create(s->device, 1, &s->back);
+    dp_stream_set_lane(s->copies, DP_LANE_GPU_COPY, 1); /* 0: batches (models/pass_input.c) */
+    DP_TRY(s->device->stream_create(s->device, 1, &s->back));
+    dp_stream_set_lane(s->back, DP_LANE_GPU_COPY, 2);
+    return DP_OK;
 }
 
 dp_status dp_staging_create(struct dp_group *group, const struct dp_staging_config *config,
@@ -182,6 +186,7 @@ dp_status dp_staging_download(struct dp_staging *s, int b)
 {
     assert(s->stream != NULL);
     DP_TRY(s->device->order(s->copies, s->stream));
+    DP_STREAM_SPAN(s->copies, DP_WORK_TO_HOST, b);
     for (int i = 0; i < dp_staging_pieces(s, b); i++) {
         DP_TRY(send(s, s->host, s->gradient, dp_staging_piece(s, b, i), sizeof(float)));
         DP_TRY(s->device->event_record(s->there[s->first[b] + i], s->copies));
@@ -192,12 +197,14 @@ dp_status dp_staging_download(struct dp_staging *s, int b)
 dp_status dp_staging_download_weights(struct dp_staging *s, int b, struct dp_range mine)
 {
     DP_TRY(s->device->order(s->copies, s->stream));
+    DP_STREAM_SPAN(s->copies, DP_WORK_WEIGHTS_TO_HOST, b);
     DP_TRY(send(s, s->shared, s->weights, mine, s->width));
     return s->device->event_record(s->there[s->first[b]], s->copies);
 }
 
 dp_status dp_staging_upload_weights(struct dp_staging *s, int b)
 {
+    DP_STREAM_SPAN(s->stream, DP_WORK_WEIGHTS_FROM_HOST, b);
     const struct dp_range range = s->plan->buckets[b].range;
     const size_t begin = range.begin * s->width;
 
@@ -222,6 +229,7 @@ dp_status dp_staging_wait(const struct dp_staging *s, int b, int i, const atomic
 
 dp_status dp_staging_upload(struct dp_staging *s, int b, struct dp_range range)
 {
+    DP_STREAM_SPAN(s->back, DP_WORK_FROM_HOST, b);
     DP_TRY(s->device->upload(s->back, s->gradient + range.begin, s->host + range.begin,
                              range.count * sizeof(float)));
     return s->device->event_record(s->done[b], s->back);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/system/process.h"
+#include "kernels/stream_trace.h"
 
 enum { LINKS = 8 };
 
@@ -307,6 +308,9 @@ static dp_status gpus_open(struct dp_group *group)
                  : take_seat(group, gpus->device->units, &mine);
     if (status == DP_OK) {
         status = gpus->device->stream_create(gpus->device, 1, &gpus->stream);
+    }
+    if (status == DP_OK) {
+        dp_stream_set_lane(gpus->stream, DP_LANE_GPU_COMMUNICATION, 0);
     }
     DP_TRY(dp_group_agree(group, status));
     DP_TRY(dp_group_allgather(group, &mine, sizeof(mine), gpus->links->seats));

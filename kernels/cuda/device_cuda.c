@@ -391,7 +391,7 @@ struct dp_event {
     cudaEvent_t event;
 };
 
-static dp_status cuda_event_create(struct dp_event **out)
+static dp_status make_event(unsigned flags, struct dp_event **out)
 {
     struct dp_event *event = dp_zalloc(1, sizeof(*event));
     dp_status status;
@@ -400,12 +400,31 @@ static dp_status cuda_event_create(struct dp_event **out)
         return DP_FAIL(DP_ERR_NOMEM, "event");
     }
     dp_cuda_enter(dp_cuda_unit());
-    status = DP_CUDA(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
+    status = DP_CUDA(cudaEventCreateWithFlags(&event->event, flags));
     if (status != DP_OK) {
         dp_free(event);
         return status;
     }
     *out = event;
+    return DP_OK;
+}
+
+static dp_status cuda_event_create(struct dp_event **out)
+{
+    return make_event(cudaEventDisableTiming, out);
+}
+
+static dp_status cuda_timed_event_create(struct dp_event **out)
+{
+    return make_event(cudaEventDefault, out);
+}
+
+static dp_status cuda_event_ms(const struct dp_event *from, const struct dp_event *to, double *ms)
+{
+    float elapsed;
+
+    DP_TRY(DP_CUDA(cudaEventElapsedTime(&elapsed, from->event, to->event)));
+    *ms = (double)elapsed;
     return DP_OK;
 }
 
@@ -465,6 +484,8 @@ const struct dp_device dp_device_cuda = {
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
     .event_wait = cuda_event_wait,
+    .timed_event_create = cuda_timed_event_create,
+    .event_ms = cuda_event_ms,
     .recording_create = dp_cuda_recording_create,
     .recording_destroy = dp_cuda_recording_destroy,
     .record_begin = dp_cuda_record_begin,

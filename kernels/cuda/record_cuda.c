@@ -34,7 +34,7 @@ void dp_cuda_count_copy(const struct dp_stream *stream, enum dp_copy_direction d
 {
     struct dp_cuda *cuda = dp_cuda_of(stream);
 
-    if (cuda->records) {
+    if (stream->records) {
         cuda->to_record[direction] += bytes;
     } else {
         count(direction, bytes);
@@ -82,7 +82,7 @@ dp_status dp_cuda_record_begin(struct dp_stream *stream)
     struct dp_cuda *cuda = dp_cuda_of(stream);
 
     DP_TRY(DP_CUDA(cudaStreamBeginCapture(cuda->queue, cudaStreamCaptureModeThreadLocal)));
-    cuda->records = true;
+    stream->records = true;
     memset(cuda->to_record, 0, sizeof(cuda->to_record));
     return DP_OK;
 }
@@ -94,7 +94,7 @@ dp_status dp_cuda_record_end(struct dp_stream *stream, struct dp_recording *reco
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(dp_cuda_of(stream)->queue, &graph);
 
-    dp_cuda_of(stream)->records = false;
+    stream->records = false;
     forget(recording);
     memcpy(recording->copied, dp_cuda_of(stream)->to_record, sizeof(recording->copied));
     if (error == cudaSuccess) {

@@ -52,7 +52,6 @@ struct dp_cuda {
     struct dp_matmuls *matmuls;
     struct dp_convs *convs;                 /* of cuDNN; NULL: none was prepared */
     struct dp_cuda_scratch columns;         /* grows only in conv_prepare, and where cuDNN fails */
-    bool records;                           /* what is queued: record_cuda.h */
     uint64_t to_record[DP_COPY_DIRECTIONS]; /* bytes that copies of this recording move */
     bool recorded;                          /* there may be recordings of it */
     struct dp_cuda_kept *kept;              /* owned */

@@ -2,10 +2,19 @@
 
 #include "base/mem.h"
 
+size_t dp_buffer_room(size_t bytes)
+{
+    size_t step = 1;
+
+    while (bytes / step > 16) {
+        step *= 2;
+    }
+    return (bytes + step - 1) / step * step;
+}
+
 bool dp_buffer_reserve(struct dp_buffer *buffer, size_t bytes)
 {
-    const size_t more = buffer->room + buffer->room / 2; /* so that growing ends soon */
-    const size_t room = bytes > more ? bytes : more;
+    const size_t room = dp_buffer_room(bytes);
 
     if (bytes <= buffer->room && buffer->data != NULL) {
         return true;

@@ -220,9 +220,35 @@ dp_status dp_sample_reader_read(struct dp_sample_reader *reader, enum dp_set set
     return DP_OK;
 }
 
+/* Reads a few samples; but not on from a place that gives none. */
+static void look(struct dp_sample_reader *reader, uint8_t *sample, int32_t *label)
+{
+    struct dp_samples *s = reader->samples;
+    const size_t count = s->info.count[DP_SET_TRAIN];
+    dp_status status = DP_OK;
+
+    if (s->source->look != NULL) {
+        s->source->look(s->state, true);
+    }
+    for (size_t i = 0; i < TRIED && status != DP_ERR_NOINPUT; i++) {
+        status = dp_sample_reader_read(reader, DP_SET_TRAIN, i * count / TRIED, sample, label);
+    }
+    if (s->source->look != NULL) {
+        s->source->look(s->state, false);
+    }
+}
+
+/* Of a reader that has read some. */
+static size_t need_of(const struct dp_sample_reader *reader)
+{
+    const size_t held = reader->fetcher.bytes.room + reader->fetcher.more.room;
+    const size_t most = dp_samples_fetcher_bytes(reader->samples);
+
+    return (held > most ? held : most) + dp_decoder_memory(reader->decoder);
+}
+
 size_t dp_sample_reader_need(struct dp_samples *s)
 {
-    const size_t count = s->info.count[DP_SET_TRAIN];
     uint8_t *sample = dp_mem_arena(DP_MEM_DATA, dp_shape_bytes(&s->info.shape));
     int32_t *label = dp_zalloc(dp_label_words(&s->info), sizeof(*label));
     struct dp_sample_reader *reader = NULL;
@@ -232,11 +258,8 @@ size_t dp_sample_reader_need(struct dp_samples *s)
     dp_log_capture_begin(&capture, DP_LOG_ERROR); /* a bad one is reported when it is needed */
     if (sample != NULL && label != NULL && !dp_samples_absent(s) && s->source->fetch != NULL &&
         dp_sample_reader_create(s, &reader) == DP_OK) {
-        for (size_t i = 0; i < TRIED; i++) {
-            (void)!dp_sample_reader_read(reader, DP_SET_TRAIN, i * count / TRIED, sample, label);
-        }
-        bytes = reader->fetcher.bytes.room + reader->fetcher.more.room +
-                dp_decoder_memory(reader->decoder);
+        look(reader, sample, label);
+        bytes = need_of(reader);
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_sample_reader_destroy(reader);

@@ -19,7 +19,8 @@ DP_CHECKED dp_status dp_sample_reader_create(struct dp_samples *samples,
 void dp_sample_reader_destroy(struct dp_sample_reader *reader);
 
 /* Bytes that a reader will work in, without those of libraries: found by reading a few samples that
- * are spread over the training set. 0: samples cannot be read by themselves, or not these. */
+ * are spread over the training set. No copies are made for them in data.local_cache. 0: samples
+ * cannot be read by themselves, or not these. */
 size_t dp_sample_reader_need(struct dp_samples *samples);
 
 /* From now on samples are parts of pictures, as dp_decode_part() makes them; NULL: whole ones.

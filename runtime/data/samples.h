@@ -78,8 +78,8 @@ DP_CHECKED dp_status dp_samples_read_unit(const struct dp_samples *samples, size
 void dp_samples_keep(struct dp_samples *samples, const uint8_t *bytes, const uint64_t *at,
                      const uint8_t *there);
 
-/* The most that a reader's buffers of files take, found without reading: of sources that can be far
- * away; 0: of others. */
+/* The most that a reader's buffers of files take, where the source can say it without reading; 0:
+ * it cannot. */
 size_t dp_samples_fetcher_bytes(const struct dp_samples *samples);
 
 /* What rows of a window (window.h) of so many are read from, at most, in bytes: what readers want

@@ -135,6 +135,10 @@ struct dp_source {
     /* The most that the buffers of a fetcher will take. NULL: a few samples show it. */
     size_t (*fetcher_bytes)(const void *state);
 
+    /* Whether samples that are read from now on, by one thread, are a few to look at, for which it
+     * does not pay to fetch more than them. NULL: it never fetches more. */
+    void (*look)(void *state, bool looks);
+
     /*
      * Whoever reads rows of a window at random needs all of its units again and again. NULL, all
      * three: they are read again.

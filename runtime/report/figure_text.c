@@ -73,6 +73,28 @@ const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes)
     return text;
 }
 
+const char *dp_figure_unit(char text[DP_FIGURE_BYTES], double value, const char *unit)
+{
+    static const char *const prefixes[] = {"", "k", "M", "G", "T"};
+    const int last = (int)(sizeof(prefixes) / sizeof(prefixes[0])) - 1;
+    int prefix = 0;
+
+    if (!isfinite(value)) {
+        return dp_figure_fixed(text, value, 0, "");
+    }
+    while (fabs(value) >= 999.5 && prefix < last) {
+        value /= 1000.0;
+        prefix++;
+    }
+    /* of less than one there are no smaller units: two decimals say enough */
+    (void)snprintf(text, DP_FIGURE_BYTES, "%.*f %s%s",
+                   fabs(value) < 9.995   ? (value == 0.0 ? 0 : 2)
+                   : fabs(value) < 99.95 ? 1
+                                         : 0,
+                   value, prefixes[prefix], unit);
+    return text;
+}
+
 struct dp_figure_metric dp_figure_metric(double accuracy, double error)
 {
     return isnan(accuracy) && !isnan(error)

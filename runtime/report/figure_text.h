@@ -23,6 +23,10 @@ const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value);
 /* "3.2 MiB". */
 const char *dp_figure_bytes(char text[DP_FIGURE_BYTES], int64_t bytes);
 
+/* Three significant digits, with the prefix of a unit that leaves 1 to 999 before it: "8.03 MB/s",
+ * "0 B". Units count in steps of 1000. */
+const char *dp_figure_unit(char text[DP_FIGURE_BYTES], double value, const char *unit);
+
 /* "$3.06", "$0.0025". */
 const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars);
 

@@ -210,7 +210,7 @@ static void print_loss(const struct dp_run_summary *s, const struct dp_step_term
     }
 }
 
-void dp_verdict_explain(const struct dp_run_summary *s, FILE *out)
+void dp_verdict_explain(const struct dp_run_summary *s, bool printed, FILE *out)
 {
     struct dp_verdict verdict;
     struct dp_step_terms t;
@@ -227,5 +227,7 @@ void dp_verdict_explain(const struct dp_run_summary *s, FILE *out)
             print_loss(s, &t, &losses[i], out);
         }
     }
-    dp_paragraph(out, 4, "verdict: %s", verdict.text[0] != '\0' ? verdict.text : "none");
+    if (!printed || s->verdict == NULL || strcmp(s->verdict, verdict.text) != 0) {
+        dp_paragraph(out, 4, "verdict: %s", verdict.text[0] != '\0' ? verdict.text : "none");
+    }
 }

@@ -36,7 +36,8 @@ void dp_verdict_find(const struct dp_run_summary *summary, struct dp_verdict *ou
 /* Sets the summary's verdict and verdict_detail; its texts are those of `verdict`. */
 void dp_verdict_put(const struct dp_verdict *verdict, struct dp_run_summary *summary);
 
-/* Prints how it was found: the terms of the step, and every loss with its action. */
-void dp_verdict_explain(const struct dp_run_summary *summary, FILE *out);
+/* Prints how it was found: the terms of the step, every loss with its action, and the verdict.
+ * Where the summary is `printed` already, only a verdict that differs from its own. */
+void dp_verdict_explain(const struct dp_run_summary *summary, bool printed, FILE *out);
 
 #endif

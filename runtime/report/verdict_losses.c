@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/report/figure_text.h"
 
 static const double nearly_all = 0.75;      /* of waiting: then what is known causes it */
 static const double mostly = 0.5;           /* of the step */
@@ -151,11 +152,13 @@ static void judge_sending(const struct dp_run_summary *s, const struct dp_step_t
     WRITE(l->evidence, "%.0f %% of the step waits for gradients (%s)", percent(t, t->sending),
           s->strategy != NULL ? s->strategy : "?");
     if (s->wire_bytes_per_step > 0) {
+        const double bytes = (double)s->wire_bytes_per_step;
         const size_t used = strlen(l->evidence);
+        char amount[DP_FIGURE_BYTES], speed[DP_FIGURE_BYTES];
+
         (void)snprintf(l->evidence + used, sizeof(l->evidence) - used,
-                       ": %.1f MB in %.1f ms of jobs, %.0f MB/s",
-                       (double)s->wire_bytes_per_step / 1e6, jobs,
-                       (double)s->wire_bytes_per_step / 1e3 / jobs);
+                       ": %s in %.1f ms of jobs, %s", dp_figure_unit(amount, bytes, "B"), jobs,
+                       dp_figure_unit(speed, 1e3 * bytes / jobs, "B/s"));
     }
     if (!is_none(s->compressor) && s->limit_sum < gain * jobs) {
         drop_compressor(s, t, l);

@@ -1,8 +1,23 @@
 #include "runtime/run/run_trace.h"
 
+#include "runtime/data/rows.h"
+#include "runtime/trainer/compute/micro_batch.h"
+
 static const char *host_of(const void *job, int rank)
 {
     return ((const struct dp_run_job *)job)->places[rank].host;
+}
+
+/* How often this rank computes a layer forward in a step, at most. */
+static size_t layers_of_step(const struct dp_run_job *job)
+{
+    const struct dp_train_config *train = &job->config->train;
+    const size_t lanes = train->lanes > 0 ? (size_t)train->lanes : 1;
+    const size_t rows = dp_most_rows((size_t)train->global_batch,
+                                     dp_exchange_group(dp_trainer_exchange(job->trainer))->size);
+    const size_t passes = dp_micro_batch_count(rows, (size_t)train->micro_batch);
+
+    return (size_t)job->model->node_count * (passes > lanes ? passes : lanes);
 }
 
 dp_status dp_run_trace_open(struct dp_training *run)
@@ -17,6 +32,8 @@ dp_status dp_run_trace_open(struct dp_training *run)
         .context = job,
         .done = job->resume.step,
         .total = job->total_steps,
+        .stream = dp_trainer_stream(job->trainer),
+        .layers = layers_of_step(job),
     };
 
     if (!request->on) {

@@ -114,20 +114,24 @@ static void add_thread(struct dp_trace_file *f, int pid, unsigned lane, unsigned
     add_order(f, pid, tid, "thread_sort_index", tid);
 }
 
-/* The four lanes that every rank has, and those of more threads that have events. */
+/* The four lanes that every rank has, and those of more threads, and of streams of a GPU, that have
+ * events. */
 static void add_threads(struct dp_trace_file *f, int pid, const struct dp_trace_event *events,
                         size_t count)
 {
-    unsigned most[DP_TRACE_LANE_KINDS] = {0};
+    unsigned lanes[DP_TRACE_LANE_KINDS] = {0}; /* how many of each */
 
+    for (unsigned lane = DP_LANE_COMPUTE; lane <= DP_LANE_CHECKPOINT; lane++) {
+        lanes[lane] = 1;
+    }
     for (size_t i = 0; i < count; i++) {
         const unsigned lane = events[i].lane, index = events[i].index;
-        if (lane < DP_TRACE_LANE_KINDS && index < THREADS_OF_A_LANE && index > most[lane]) {
-            most[lane] = index;
+        if (lane < DP_TRACE_LANE_KINDS && index < THREADS_OF_A_LANE && index >= lanes[lane]) {
+            lanes[lane] = index + 1;
         }
     }
     for (unsigned lane = DP_LANE_COMPUTE; lane < DP_TRACE_LANE_KINDS; lane++) {
-        for (unsigned index = 0; index <= most[lane]; index++) {
+        for (unsigned index = 0; index < lanes[lane]; index++) {
             add_thread(f, pid, lane, index);
         }
     }
@@ -206,6 +210,30 @@ static void add_job(struct dp_trace_file *f, int pid, const struct dp_trace_even
     }
 }
 
+/* "forward 3" of layer 3. */
+static void add_work(struct dp_trace_file *f, int pid, const struct dp_trace_event *e)
+{
+    static const struct {
+        const char *name, *arg;
+    } works[] = {
+#define X(id, text, number) {text, number},
+        DP_TRACE_WORKS(X)
+#undef X
+    };
+    char line[LINE_BYTES];
+
+    if (e->what >= DP_TRACE_WORK_KINDS) {
+        return;
+    }
+    (void)snprintf(line, sizeof(line),
+                   "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s "
+                   "%" PRId64 "\",\"cat\":\"gpu\",\"args\":{\"%s\":%" PRId64 "}}",
+                   pid, thread_id(e->lane, e->index), at_us(f, e->begin_ns),
+                   (double)(int64_t)(e->end_ns - e->begin_ns) / 1e3, works[e->what].name, e->arg,
+                   works[e->what].arg, e->arg);
+    append_event(f, line);
+}
+
 static void add_arrow(struct dp_trace_file *f, int pid, const struct dp_trace_event *e)
 {
     char line[LINE_BYTES];
@@ -245,6 +273,9 @@ static void add_event(struct dp_trace_file *f, int pid, const struct dp_trace_ev
         break;
     case DP_TRACE_COUNTER:
         add_count(f, pid, e);
+        break;
+    case DP_TRACE_WORK:
+        add_work(f, pid, e);
         break;
     default:
         break;

@@ -3,8 +3,10 @@
  * Format: "Trace Event Format", Google, 2016: an object with `traceEvents`.
  *
  *   process    a rank, pid its number
- *   thread     a lane: compute, communication, input, checkpoint, and more of a kind as "input 2"
- *   X          a span, by its phase, or a job: "bucket 3", "publish 3", "call"
+ *   thread     a lane: compute, communication, input, checkpoint, and more of a kind as "input 2";
+ *              GPU compute, GPU copy, GPU communication where streams of a GPU have spans
+ *   X          a span, by its phase, or a job: "bucket 3", "publish 3", "call"; or what a stream
+ *              does: "forward 3" of layer 3, "sum 3" of bucket 3
  *   s, f       an arrow, from where a bucket was ready to its job
  *   C          bytes that a rank has sent in a step, samples/s of a step
  *

@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "base/trace_ring.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "kernels/stream_trace.h"
 #include "runtime/timeline/collect.h"
 #include "runtime/timeline/trace_file.h"
 
@@ -21,7 +22,9 @@ enum {
     SETTLED = 20,   /* after which overlap has been tried, and one rank alone measured */
     OF_A_STEP = 64, /* events of a step on the main thread, a generous guess */
     OF_A_BUCKET = 8,
-    MOST = 1 << 20
+    OF_A_LAYER = 3, /* on a GPU: forward, backward, and where a layer ends later */
+    MOST = 1 << 20,
+    MOST_OF_STREAMS = 1 << 16
 };
 
 enum state { WAITING, RECORDING, RECORDED, WRITTEN };
@@ -30,6 +33,7 @@ struct dp_tracing {
     struct dp_tracing_config config;
     struct dp_exchange *exchange; /* borrowed */
     struct dp_trace_ring *ring;
+    struct dp_stream_trace *streams; /* owned; NULL: the device has no times of its own */
     uint64_t first, last, begin_ns, wire_bytes;
     enum state state;
     char path[DP_PATH_BYTES];
@@ -103,12 +107,25 @@ static dp_status choose_steps(struct dp_tracing *t, const struct dp_trace_reques
     return DP_OK;
 }
 
-static size_t room(const struct dp_tracing *t)
+/* How many events fit where each of the steps has so many; at most `most`. */
+static size_t room(const struct dp_tracing *t, size_t of_a_step, size_t most)
 {
-    const size_t buckets = (size_t)dp_exchange_plan(t->exchange)->count;
-    const uint64_t events = (t->last - t->first + 1) * (OF_A_STEP + OF_A_BUCKET * buckets);
+    const uint64_t events = (t->last - t->first + 1) * of_a_step;
 
-    return events < MOST ? (size_t)events + OF_A_STEP : MOST;
+    return events < most ? (size_t)events + OF_A_STEP : most;
+}
+
+static dp_status make_room(struct dp_tracing *t)
+{
+    const struct dp_device *device = t->config.stream->device;
+    const size_t buckets = (size_t)dp_exchange_plan(t->exchange)->count;
+    const size_t others = OF_A_STEP + OF_A_BUCKET * buckets;
+    const size_t of_streams = device->timed_event_create != NULL
+                                  ? room(t, others + OF_A_LAYER * t->config.layers, MOST_OF_STREAMS)
+                                  : 0;
+
+    DP_TRY(dp_trace_ring_create(room(t, others, MOST) + of_streams, &t->ring));
+    return of_streams > 0 ? dp_stream_trace_create(device, of_streams, &t->streams) : DP_OK;
 }
 
 /* Whether a file can be written there; changes nothing. */
@@ -156,7 +173,7 @@ static dp_status open_tracing(struct dp_tracing *t, const struct dp_trace_reques
         dp_log_capture_end(&capture, DP_LOG_DROP);
         DP_TRY(status);
     }
-    DP_TRY(dp_exchange_agree(t->exchange, dp_trace_ring_create(room(t), &t->ring)));
+    DP_TRY(dp_exchange_agree(t->exchange, make_room(t)));
     return dp_exchange_agree(t->exchange, leads ? choose_path(t, request) : DP_OK);
 }
 
@@ -187,6 +204,7 @@ void dp_tracing_destroy(struct dp_tracing *t)
         if (t->state == RECORDING) {
             dp_trace_record(NULL);
         }
+        dp_stream_trace_destroy(t->streams);
         dp_trace_ring_destroy(t->ring);
         dp_free(t);
     }
@@ -194,11 +212,30 @@ void dp_tracing_destroy(struct dp_tracing *t)
 
 /* ---- steps ---- */
 
+/* Streams that cannot be traced end no training: they have failed at something else, too. */
+static void begin_streams(struct dp_tracing *t)
+{
+    if (t->streams != NULL && dp_stream_trace_begin(t->streams, t->config.stream) != DP_OK) {
+        dp_stream_trace_destroy(t->streams);
+        t->streams = NULL;
+    }
+}
+
+static void end_streams(struct dp_tracing *t, uint64_t *lost)
+{
+    *lost = 0;
+    if (t->streams != NULL &&
+        dp_stream_trace_end(t->streams, t->config.stream, t->ring, lost) != DP_OK) {
+        DP_WARN("--trace: lanes of the GPU's streams are not whole");
+    }
+}
+
 void dp_tracing_before(struct dp_tracing *t, uint64_t step)
 {
     if (t->state == WAITING && step >= t->first && step <= t->last) {
         dp_trace_set_lane(DP_LANE_COMPUTE, 0);
         t->wire_bytes = dp_exchange_wire(t->exchange);
+        begin_streams(t);
         t->begin_ns = dp_now_ns();
         t->state = RECORDING;
         dp_trace_record(t->ring);
@@ -283,12 +320,14 @@ static bool counts(const struct dp_tracing *t, const struct dp_trace_event *even
 }
 
 /* This rank's events, by the clock of rank 0; owned by the caller. */
-static void *packed(const struct dp_tracing *t, const struct dp_clock *clock, size_t *bytes)
+static void *packed(struct dp_tracing *t, const struct dp_clock *clock, size_t *bytes)
 {
     struct head *head;
     struct dp_trace_event *out;
     size_t count;
-    uint64_t lost;
+    uint64_t lost, of_streams;
+
+    end_streams(t, &of_streams);
     const struct dp_trace_event *events = dp_trace_ring_events(t->ring, &count, &lost);
 
     *bytes = sizeof(*head) + count * sizeof(*events);
@@ -296,7 +335,7 @@ static void *packed(const struct dp_tracing *t, const struct dp_clock *clock, si
     if (head == NULL) {
         return NULL;
     }
-    head->lost = lost;
+    head->lost = lost + of_streams;
     out = (struct dp_trace_event *)(head + 1);
     for (size_t i = 0; i < count; i++) {
         if (counts(t, &events[i])) {

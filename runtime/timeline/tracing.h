@@ -8,6 +8,7 @@
 #include "base/files/file.h"
 #include "collectives/core/clock.h"
 #include "collectives/exchange/exchange.h"
+#include "kernels/device.h"
 
 /* What a user asks for. */
 struct dp_trace_request {
@@ -25,7 +26,9 @@ struct dp_tracing_config {
     const char *folder;         /* of the run; NULL or empty: it has none */
     const char *(*host_of)(const void *context, int rank);
     const void *context;
-    uint64_t done, total; /* steps: done by now, and in all */
+    uint64_t done, total;     /* steps: done by now, and in all */
+    struct dp_stream *stream; /* on which this rank computes; borrowed */
+    size_t layers;            /* that are computed in a step: layers times passes */
 };
 
 struct dp_tracing;

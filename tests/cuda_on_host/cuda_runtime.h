@@ -47,6 +47,7 @@ enum cudaMemcpyKind {
 
 enum {
     cudaStreamNonBlocking = 1,
+    cudaEventDefault = 0,
     cudaEventDisableTiming = 2,
     cudaHostAllocPortable = 1,
     cudaHostRegisterPortable = 1,

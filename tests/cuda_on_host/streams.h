@@ -23,7 +23,9 @@ struct device_work {
 
 struct cuda_host_event {
     uint64_t recorded, happened;
-    double at_ms; /* what its stream had spent by then */
+    double at_ms;    /* what its stream had spent by then */
+    double clock_ms; /* when, by the host's clock */
+    bool timed;
 };
 
 enum kind { WORK, RECORD, WAIT, GATE };

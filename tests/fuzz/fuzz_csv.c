@@ -58,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (numbers == NULL) { /* the first line */
             form = dp_csv_form_of(line, length, label_last);
             (void)dp_csv_is_header(&form, line, length);
+            (void)dp_csv_counts_up(&form, line, length);
             /* No more than there are: a write beyond is found. */
             numbers = malloc(form.fields > 1 ? (form.fields - 1) * sizeof(*numbers) : 1);
             if (numbers == NULL || form.fields == 0) {

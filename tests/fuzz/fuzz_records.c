@@ -4,7 +4,7 @@
  *
  * clang -g -O1 -std=c11 -D_POSIX_C_SOURCE=200809L -fsanitize=fuzzer,address,undefined -I.
  *     tests/fuzz/fuzz_records.c runtime/data/records/{records_index,shard_format,block}.c
- *     runtime/data/{problem,buffer}.c runtime/data/pictures/pixels.c base/[!t]*.c base/te*.c
+ *     runtime/data/{problem,buffer,formats/data_file,pictures/pixels}.c base/[!t]*.c base/te*.c
  *     base/files/{file,disk}.c -lm -ljansson -lxxhash -lzstd -o fuzz_records
  */
 #include <stdint.h>

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import harness
+import trace
 from harness import (Skipped, Started, check, mlp_layers, run_json, same, small_cfg, train,
                      train_well, weights)
 
@@ -217,6 +218,37 @@ def case_recorded_steps_change_no_bit_of_a_run_that_evaluates_saves_and_goes_on(
         bits[graph] = weights(harness.scratch / graph)
     check(bits["on"] == bits["off"], "other bits when steps are recorded")
     check(bits["auto"] == bits["off"], "other bits when a recorded run goes on")
+
+
+def check_streams(traced, computes, shares):
+    """Spans of the GPU's streams by lane: what it does, in the steps that were traced."""
+    trace.check_nesting(traced)
+    for pid in (0, 1):
+        steps, found = traced.spans("step", pid), {}
+        for span in (e for e in traced.spans(pid=pid) if e["cat"] == "gpu"):
+            found.setdefault(traced.lane(span), set()).add(span["name"])
+            # Clocks are compared to half of a round trip, a few milliseconds on a busy machine.
+            check(steps[0]["ts"] - 5000 < span["ts"] and
+                  span["ts"] + span["dur"] < steps[-1]["ts"] + steps[-1]["dur"] + 5000, f"{span}")
+        same(found["GPU compute"], computes, f"work of the compute stream of rank {pid}")
+        same(found["GPU copy"], {"batch to GPU 32"}, f"batches of rank {pid}")
+        for lane, names in shares.items():
+            check(names <= found[lane], f"{lane} of rank {pid}: {found}")
+
+
+def case_a_trace_has_lanes_of_the_streams_of_each_gpu():
+    layers = {f"{way} {layer}" for way in ("forward", "backward") for layer in range(3)}
+    down, up = {"to host 0", "to host 1"}, {"from host 0", "from host 1"}
+    cases = (("ipc", "on", {"part 0", "update 0"}, {"GPU communication": {"sum 0"}}),
+             ("nccl", "off", layers | {"update 0"}, {"GPU communication": {"sum 0"}}),
+             ("staged", "off", layers | {"update 0"}, {"GPU copy 2": down, "GPU copy 3": up}))
+    for strategy, graph, computes, shares in cases:
+        out = harness.scratch / strategy
+        train_well(small_cfg(mlp_layers(16)), *flags(strategy, "--set", f"device.graph={graph}"),
+                   "--set", "comm.overlap=on", "--steps", 9, "--set", "train.global_batch=64",
+                   "--out", out, "--trace", ":steps=5-8", ranks=2,
+                   env=gpus(2, DP_CUDA_CLOCK="1"))
+        check_streams(trace.Trace(out / "trace.json"), computes, shares)
 
 
 def case_an_operation_that_fails_ends_the_job_with_a_reason():

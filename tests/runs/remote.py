@@ -13,6 +13,7 @@ import time
 
 import harness
 from harness import Skipped, Started, check, same, train, train_well, weights
+from own_pictures import pictures, png
 
 # Servers on this host are asked themselves, and nobody's keys are used.
 os.environ.update(no_proxy="127.0.0.1,localhost", NO_PROXY="127.0.0.1,localhost")
@@ -286,23 +287,44 @@ def case_certificates_are_checked():
 LIBRARIES = 24  # MB of a rank that --check takes for them
 
 
-def case_check_predicts_what_readers_of_a_server_hold():
+def rows_of_numbers(into):
     source = harness.small_data(harness.scratch / "wide", 3000, 200, 32)
+    ddp_data("pack", source, into, "--zstd", 1)
+    return "train.steps=60", "data.shuffle=window", "data.window=1000"
+
+
+def rows_of_pictures(into):
+    folder = pictures("pets", (("train", 16), ("test", 4)))
+    for i, path in enumerate(sorted(folder.rglob("*.png"))):
+        path.write_bytes(png(500 + 10 * (i % 3), 400, lambda x, y: (x % 256, y % 256, x * y % 256)))
+    ddp_data("pack", folder, into, "--source", "folder")
+    return "train.global_batch=4", "train.steps=4", "model.input=[12, 16, 3]"
+
+
+def case_check_predicts_what_readers_of_a_server_hold():
     (harness.scratch / "files").mkdir(exist_ok=True)
-    ddp_data("pack", source, harness.scratch / "files/wide", "--zstd", 1)
-    sets = [word for text in ("data.cache=none", "data.workers=1", "train.steps=60",
-                              "data.shuffle=window", "data.window=1000", "train.lanes=0")
-            for word in ("--set", text)]
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # as --check counts threads
     with Server() as server:
-        cfg = model(server.address("wide"), side=32)
-        told = train_well(cfg, "--check", *sets).out
-        asked = [uri for _, uri, *_ in server.requests()]
-        same(asked.count("/wide/shard-00000.rec"), 1, "requests of --check, of the shard's end")
-        predicted = float(re.search(r"^ 1 rank +(?:[\d.]+ +){6}([\d.]+) ", told, re.M)[1])
-        train_well(cfg, *sets, "--out", harness.scratch / "wide-out")
-    measured = harness.run_json(harness.scratch / "wide-out")["memory"]["input"] / 2**20
-    check(1.5 < measured <= predicted - LIBRARIES + 0.1 and predicted - LIBRARIES < 1.2 * measured,
-          f"{predicted} MB predicted, {measured} MB measured")
+        for name, make in (("numbers", rows_of_numbers), ("pictures", rows_of_pictures)):
+            own = make(harness.scratch / "files" / name)
+            sets = [word for text in ("data.cache=none", "data.workers=1", "train.lanes=0", *own)
+                    for word in ("--set", text)]
+            cfg, begin = model(server.address(name), side=32), len(server.requests())
+            copies = list(harness.scratch.glob("copies/*.rec"))
+            told = train_well(cfg, "--check", *sets).out
+            asked = [uri for _, uri, *_ in server.requests()[begin:]]
+            # Its end, and a block for each of 8 samples.
+            same(asked.count(f"/{name}/shard-00000.rec"), 9, "requests of --check for the shard")
+            same(list(harness.scratch.glob("copies/*.rec")), copies, "copies")
+            for ranks in (1, 2):
+                line = rf"^ {ranks} ranks? +(?:[\d.]+ +){{6}}([\d.]+) "
+                predicted = float(re.search(line, told, re.M)[1]) - LIBRARIES
+                out = harness.scratch / f"{name}-{ranks}"
+                done = Started([cfg, *sets, "--out", out], ranks, wrapper=one_core).finish()
+                same((done.code, done.errors), (0, []), f"exit code and errors of\n{done}\n")
+                measured = harness.run_json(out)["memory"]["input"] / 2**20
+                check(1.2 < measured <= predicted + 0.1 and predicted < 1.2 * measured,
+                      f"{name}, {ranks}: {predicted} MB predicted, {measured} MB measured")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 bits; and what is bad or gone is named when it is needed.
 """
 import re
+import signal
 
 import harness
 from harness import check, fashion, run_json, same, small_cfg, train, train_well, weights
@@ -235,6 +236,31 @@ def case_a_shard_that_is_cut_off_or_overwritten_while_it_is_read_ends_all_ranks(
         words = words.format(shard=re.escape(str(shard)))
         check(re.search(words, result.errors[0]), f"no {words!r} in\n{result}")
         check(not flags or f"{shard}: block " in result.err, f"no block is named:\n{result}")
+
+
+def case_a_copy_that_is_cut_off_or_overwritten_while_it_is_read_is_made_again():
+    source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
+    packed, copies = harness.scratch / "packed", harness.scratch / "copies"
+    ddp_data("pack", source, packed, "--shard-mb", 1)
+    cfg = harness.scratch / "copied.cfg"
+    cfg.write_text(RECORDS.format(dir=packed))
+    started, out = harness.begin(cfg, "--set", f"data.local_cache={copies}")
+    for number, damage in enumerate(("cut", "zeros"), 1):
+        for path in copies.glob("*.rec"):
+            with path.open("r+b") as file:
+                if damage == "cut":
+                    file.truncate(4000)
+                else:
+                    file.write(bytes(path.stat().st_size))
+        started.wait_for("a new copy", lambda: started.complained().count("it is made again")
+                         >= number)
+        done = harness.steps_done(out)
+        started.wait_for("steps with it", lambda: harness.steps_done(out) > done + 40)
+    started.signal(signal.SIGUSR1, 0)
+    result = started.finish()
+    same((result.code, result.errors), (75, []), f"exit code and errors of\n{result}\n")
+    check(len(result.warnings) >= 2 and all("its copy in data.local_cache was damaged" in line
+                                            for line in result.warnings), f"{result}")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def found(model, *flags, ranks=0, env=None):
     check(0 < detail["share"] <= 1 and detail["evidence"] and detail["action"], f"{detail}")
     check(detail["predicted_samples_per_second"] > 0, f"{detail}")
     check("a steady step of " in result.out and "losses" in result.out, f"not explained:\n{result}")
+    same(result.out.count("verdict: "), 1, f"verdicts in\n{result}")
     return detail
 
 
@@ -102,9 +103,10 @@ def case_a_report_explains_a_run_that_has_ended():
     finally:
         harness.program = "ddp_train"
     same(result.code, 0, f"the exit code of\n{result}")
-    word = f"verdict: {detail['bound']}"
-    check("waiting for ranks that are late" in result.out and word in result.out,
-          f"it is not explained:\n{result}")
+    words = " ".join(result.out.split())
+    same(words.count(f"verdict {detail['bound']}:"), 1, f"verdicts of the report in\n{result}")
+    check("waiting for ranks that are late" in result.out and "verdict: " not in result.out,
+          f"it is not explained, or says the verdict again:\n{result}")
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ static dp_status run_failed(const struct dp_stream *s, const struct dp_conv *con
 
     (void)cudaGetLastError(); /* or the next launch would find it */
     dp_cuda_conv_text(text, &conv->key.window, conv->key.rows);
-    if (dp_cuda_of(s)->records) {
+    if (s->records) {
         return DP_FAIL(DP_ERR_CUDA, "cuDNN fails at a convolution %s: %s", text, why);
     }
     list_find(convs, &conv->key)->failed = true;

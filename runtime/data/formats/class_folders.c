@@ -16,6 +16,14 @@
 #include "base/text.h"
 #include "runtime/data/formats/name_list.h"
 
+enum { EXAMPLE = 96 };
+
+/* What others call the sets. */
+static const char *const set_names[] = {"test", "val", "valid", "validation", "train"};
+
+/* What systems leave in folders, beside names with a dot. */
+static const char *const litter[] = {"__MACOSX", "Thumbs.db", "desktop.ini"};
+
 /* The pictures of a set. */
 struct set {
     char path[DP_PATH_BYTES];
@@ -27,8 +35,9 @@ struct dp_class_folders {
     char root[DP_PATH_BYTES]; /* where the folder really is */
     struct dp_name_list classes;
     struct set sets[DP_SETS];
-    size_t left_out; /* entries that are none of ours */
-    char example[NAME_MAX + 1];
+    size_t left_out, left_folders; /* entries that are none of ours; folders among them */
+    char example[EXAMPLE];         /* the first of them */
+    const char *test_name;         /* the folder of the test set */
 };
 
 enum kind { FILE_ENTRY, FOLDER_ENTRY, OTHER_ENTRY };
@@ -101,13 +110,24 @@ static bool is_picture(const char *name)
                            strcasecmp(end, ".jpeg") == 0);
 }
 
+static bool is_among(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Takes an entry into the list if it is of the wanted kind: a folder, or a picture. */
 static dp_status take_entry(struct dp_class_folders *f, const char *folder,
                             const struct dirent *entry, enum kind wanted, struct dp_name_list *list)
 {
     enum kind kind = OTHER_ENTRY;
 
-    if (entry->d_name[0] == '.') {
+    if (entry->d_name[0] == '.' ||
+        is_among(entry->d_name, litter, sizeof(litter) / sizeof(litter[0]))) {
         return DP_OK;
     }
     DP_TRY(kind_of(f, folder, entry, &kind));
@@ -115,8 +135,11 @@ static dp_status take_entry(struct dp_class_folders *f, const char *folder,
         DP_TRY(check_name(folder, entry->d_name));
         return dp_name_list_add(list, entry->d_name) ? DP_OK : no_memory(folder);
     }
-    if (wanted == FILE_ENTRY && f->left_out++ == 0) {
-        (void)snprintf(f->example, sizeof(f->example), "%s", entry->d_name);
+    if (wanted == FILE_ENTRY) {
+        f->left_folders += kind == FOLDER_ENTRY;
+        if (f->left_out++ == 0) {
+            (void)dp_text_clean(entry->d_name, f->example, sizeof(f->example));
+        }
     }
     return DP_OK;
 }
@@ -152,19 +175,31 @@ static dp_status make_set(struct dp_class_folders *f, struct set *set)
     return set->pictures != NULL && set->before != NULL ? DP_OK : no_memory(set->path);
 }
 
+/* A class without pictures, of which so many entries were left out, folders among them. */
+static dp_status refuse_class(const char *path, size_t left_out, size_t folders)
+{
+    const char *advice = "put pictures there, or take the folder out";
+
+    if (folders > 0) {
+        advice = "pictures in folders below it are not found: put them into it directly";
+    } else if (left_out > 0) {
+        advice = "convert what is there to one of them, or take the folder out";
+    }
+    return DP_FAIL(DP_ERR_DATA, "%s: a class without a PNG or JPEG: %s", path, advice);
+}
+
 /* The pictures of class `number`, in the set's folder of that name. */
 static dp_status list_class(struct dp_class_folders *f, struct set *set, size_t number)
 {
     struct dp_name_list *pictures = &set->pictures[number];
+    const size_t left_out = f->left_out, folders = f->left_folders;
     char path[DP_PATH_BYTES];
 
     DP_TRY(dp_file_join(path, set->path, f->classes.at[number]));
     DP_TRY(list_folder(f, path, FILE_ENTRY, pictures));
-    if (pictures->count == 0) {
-        return DP_FAIL(DP_ERR_DATA, "%s: a class without a PNG or JPEG: %s", path,
-                       "put pictures there, or take the folder out");
-    }
-    return DP_OK;
+    return pictures->count > 0
+               ? DP_OK
+               : refuse_class(path, f->left_out - left_out, f->left_folders - folders);
 }
 
 static void count_pictures(const struct dp_class_folders *f, struct set *set)
@@ -195,9 +230,10 @@ static dp_status list_test(struct dp_class_folders *f, const struct dp_name_list
         const size_t number = dp_name_list_find(&f->classes, folders->at[i]);
         if (number == f->classes.count) {
             return DP_FAIL(DP_ERR_DATA,
-                           "%s/%s: a class that is only in test: put pictures of it into %s/%s, or "
+                           "%s/%s: a class that is only in %s: put pictures of it into %s/%s, or "
                            "take it out",
-                           set->path, folders->at[i], f->sets[DP_SET_TRAIN].path, folders->at[i]);
+                           set->path, folders->at[i], f->test_name, f->sets[DP_SET_TRAIN].path,
+                           folders->at[i]);
         }
         DP_TRY(list_class(f, set, number));
     }
@@ -218,6 +254,17 @@ static dp_status has_folder(const struct dp_class_folders *f, const char *path, 
     return DP_OK;
 }
 
+/* Whether the folders of classes are those of sets instead, whose pictures lie in them directly. */
+static bool are_sets(const struct dp_name_list *classes)
+{
+    for (size_t i = 0; i < classes->count; i++) {
+        if (!is_among(classes->at[i], set_names, sizeof(set_names) / sizeof(set_names[0]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Whether the classes lie in DIR/train, rather than in DIR, where a class may have that name. */
 static dp_status find_classes(struct dp_class_folders *f, const char *dir)
 {
@@ -235,7 +282,7 @@ static dp_status find_classes(struct dp_class_folders *f, const char *dir)
     dp_name_list_release(&f->classes);
     (void)snprintf(train->path, sizeof(train->path), "%s", dir);
     DP_TRY(list_folder(f, dir, FOLDER_ENTRY, &f->classes));
-    if (f->classes.count == 0) {
+    if (are_sets(&f->classes)) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: no folders of classes: pictures are wanted in %s/train/CLASS and "
                        "%s/test/CLASS, or in %s/CLASS with data.test_fraction",
@@ -244,24 +291,46 @@ static dp_status find_classes(struct dp_class_folders *f, const char *dir)
     return DP_OK;
 }
 
-static dp_status list_all(struct dp_class_folders *f, const char *dir)
+/* Finds the folder of the test set beside DIR/train. */
+static dp_status find_test(struct dp_class_folders *f, const char *dir, bool other_names, bool *has)
+{
+    struct set *test = &f->sets[DP_SET_TEST];
+    const size_t names = other_names ? sizeof(set_names) / sizeof(set_names[0]) - 1 : 1;
+
+    *has = false;
+    for (size_t i = 0; i < names && !*has; i++) {
+        f->test_name = set_names[i];
+        DP_TRY(dp_file_join(test->path, dir, f->test_name));
+        DP_TRY(has_folder(f, test->path, has));
+    }
+    return DP_OK;
+}
+
+static dp_status list_all(struct dp_class_folders *f, const char *dir, bool other_names)
 {
     struct set *test = &f->sets[DP_SET_TEST];
     struct dp_name_list folders = {NULL, 0, NULL, 0, 0};
     bool has_test = false;
+    struct stat info;
     dp_status status;
 
-    if (realpath(dir, f->root) == NULL) {
+    if (realpath(dir, f->root) == NULL || stat(f->root, &info) != 0) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s: %s: set data.dir to the folder of the pictures", dir,
                        strerror(errno));
     }
+    if (!S_ISDIR(info.st_mode)) {
+        return DP_FAIL(DP_ERR_NOINPUT,
+                       "%s: Not a directory: set data.dir to the folder of the pictures; unpack an "
+                       "archive first",
+                       dir);
+    }
     DP_TRY(find_classes(f, dir));
     DP_TRY(list_train(f));
-    DP_TRY(dp_file_join(test->path, dir, "test"));
     if (strcmp(f->sets[DP_SET_TRAIN].path, dir) != 0) {
-        DP_TRY(has_folder(f, test->path, &has_test));
+        DP_TRY(find_test(f, dir, other_names, &has_test));
     }
     if (!has_test) {
+        f->test_name = set_names[0];
         return make_set(f, test); /* without pictures */
     }
     status = list_folder(f, test->path, FOLDER_ENTRY, &folders);
@@ -270,7 +339,7 @@ static dp_status list_all(struct dp_class_folders *f, const char *dir)
     return status;
 }
 
-dp_status dp_class_folders_create(const char *dir, struct dp_class_folders **out)
+dp_status dp_class_folders_create(const char *dir, bool other_names, struct dp_class_folders **out)
 {
     struct dp_class_folders *f = dp_zalloc(1, sizeof(*f));
     dp_status status;
@@ -278,7 +347,7 @@ dp_status dp_class_folders_create(const char *dir, struct dp_class_folders **out
     if (f == NULL) {
         return no_memory(dir);
     }
-    status = list_all(f, dir);
+    status = list_all(f, dir, other_names);
     if (status != DP_OK) {
         dp_class_folders_destroy(f);
         return status;
@@ -318,9 +387,16 @@ size_t dp_class_folders_count(const struct dp_class_folders *f, enum dp_set set)
     return f->sets[set].before[f->classes.count];
 }
 
-const char *dp_class_folders_left_out(const struct dp_class_folders *f, size_t *count)
+const char *dp_class_folders_test_name(const struct dp_class_folders *f)
+{
+    return f->test_name;
+}
+
+const char *dp_class_folders_left_out(const struct dp_class_folders *f, size_t *count,
+                                      size_t *below)
 {
     *count = f->left_out;
+    *below = f->left_folders;
     return f->example;
 }
 

@@ -21,9 +21,11 @@
 
 struct dp_class_folders;
 
-/* Errors: DP_ERR_NOINPUT (no folder, or it cannot be read), DP_ERR_DATA (no classes, a class
+/* other_names: where there is no test/, the test set may be val/, valid/ or validation/.
+ * Errors: DP_ERR_NOINPUT (no folder, or it cannot be read), DP_ERR_DATA (no classes, a class
  * without pictures, one that is only in test, a name or link as above), DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_class_folders_create(const char *dir, struct dp_class_folders **out);
+DP_CHECKED dp_status dp_class_folders_create(const char *dir, bool other_names,
+                                             struct dp_class_folders **out);
 void dp_class_folders_destroy(struct dp_class_folders *folders);
 
 int dp_class_folders_classes(const struct dp_class_folders *folders);
@@ -36,7 +38,12 @@ size_t dp_class_folders_count(const struct dp_class_folders *folders, enum dp_se
 int dp_class_folders_path(const struct dp_class_folders *folders, enum dp_set set, size_t row,
                           char path[DP_PATH_BYTES]);
 
-/* How many other entries class folders have, and the name of the first one. */
-const char *dp_class_folders_left_out(const struct dp_class_folders *folders, size_t *count);
+/* The folder of the test set: "test", or another name. */
+const char *dp_class_folders_test_name(const struct dp_class_folders *folders);
+
+/* How many other entries class folders have, and folders among them (below); the name of the first
+ * one, in printable characters. */
+const char *dp_class_folders_left_out(const struct dp_class_folders *folders, size_t *count,
+                                      size_t *below);
 
 #endif

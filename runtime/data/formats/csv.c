@@ -151,20 +151,30 @@ static bool number_of(const struct field *f, double *number)
 
 /* ---- lines ---- */
 
+static size_t count_of(const char *line, size_t length, char c)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        count += line[i] == c;
+    }
+    return count;
+}
+
 struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last)
 {
-    static const char separators[] = {',', ';', '\t'};
+    const size_t commas = count_of(line, length, ',');
+    const size_t semicolons = count_of(line, length, ';'), tabs = count_of(line, length, '\t');
     struct dp_csv_form form = {',', label_last, 1, 1};
 
-    for (size_t i = 0; i < sizeof(separators); i++) {
-        if (memchr(line, separators[i], length) != NULL) {
-            form.separator = separators[i];
-            break;
-        }
+    /* A comma may also be the point of a number: between n fields there are n - 1 semicolons, and
+     * in them n commas at most. */
+    if (semicolons > 0 && 2 * semicolons >= commas) {
+        form.separator = ';';
+    } else if (tabs > 0 && 2 * tabs >= commas) {
+        form.separator = '\t';
     }
-    for (size_t i = 0; i < length; i++) {
-        form.fields += line[i] == form.separator ? 1 : 0;
-    }
+    form.fields += form.separator == ',' ? commas : form.separator == ';' ? semicolons : tabs;
     return form;
 }
 
@@ -181,13 +191,39 @@ bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t l
     return !number_of(&f, &ignored);
 }
 
-static dp_status refuse(const struct field *f, size_t number, struct dp_problem *problem)
+bool dp_csv_counts_up(const struct dp_csv_form *form, const char *line, size_t length)
+{
+    const char *at = line, *end = line + length;
+    double number = 0.0;
+
+    for (size_t i = 0; i < form->fields; i++) {
+        struct field f = field_at(at, end, form->separator);
+        at = f.end < end ? f.end + 1 : end;
+        f = trimmed(f);
+        if (!number_of(&f, &number) || number != (double)i) {
+            return false;
+        }
+    }
+    return form->fields >= 3;
+}
+
+/* is_label: a class, or a number to compare with. */
+static dp_status refuse(const struct field *f, size_t number, bool is_label,
+                        struct dp_problem *problem)
 {
     const int length = f->end - f->begin > SHOWN ? SHOWN : (int)(f->end - f->begin);
+    const char *advice = "";
 
-    return dp_problem_refuse(
-        problem, DP_ERR_DATA, "field %zu %s%.*s%s: mend it, or take the line out", number,
-        length == 0 ? "is empty" : "is no number: '", length, f->begin, length == 0 ? "" : "'");
+    if (count_of(f->begin, (size_t)length, ',') > 0) {
+        advice = "write decimals with a point, ";
+    } else if (is_label && length > 0) {
+        advice = "the label is a number, of classes from 0 up: ";
+    }
+    return dp_problem_refuse(problem, DP_ERR_DATA,
+                             "field %zu %s%.*s%s: %smend it, or take the line"
+                             " out",
+                             number, length == 0 ? "is empty" : "is no number: '", length, f->begin,
+                             length == 0 ? "" : "'", advice);
 }
 
 static dp_status refuse_count(const struct dp_csv_form *form, const char *line, size_t length,
@@ -221,7 +257,7 @@ dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t l
         at = more ? f.end + 1 : end;
         f = trimmed(f);
         if (!number_of(&f, &number)) {
-            return refuse(&f, i + 1, problem);
+            return refuse(&f, i + 1, i >= label_at && i < label_at + form->labels, problem);
         }
         if (i >= label_at && i < label_at + form->labels) {
             *label++ = number;

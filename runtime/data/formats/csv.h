@@ -23,11 +23,15 @@ struct dp_csv_form {
 };
 
 /* What a line without its end tells: its separator, and how many fields it has, one of them of the
- * label. */
+ * label. A comma in fields that semicolons or tabs separate is none. */
 struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last);
 
 /* Whether a line is a header: where the label belongs there is no number. */
 bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length);
+
+/* Whether the fields of a line are 0, 1, 2 and so on, three at least: a header of columns that have
+ * no names, which looks like a row. */
+bool dp_csv_counts_up(const struct dp_csv_form *form, const char *line, size_t length);
 
 /*
  * Reads a line without its end.

@@ -1,7 +1,9 @@
 #include "runtime/data/formats/data_file.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
@@ -13,6 +15,27 @@ bool dp_data_file_exists(const char *dir, const char *name)
     const int length = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
     return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+}
+
+dp_status dp_data_file_missing(const char *dir, const char *name, const char *advice)
+{
+    char packed[NAME_MAX + 1];
+    struct stat info;
+
+    (void)snprintf(packed, sizeof(packed), "%s.gz", name);
+    if (stat(dir, &info) != 0) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s, nor such a folder: %s", dir, name, advice);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return DP_FAIL(DP_ERR_NOINPUT,
+                       "%s: no %s, for it is a file: set data.dir to a folder; unpack an archive "
+                       "first",
+                       dir, name);
+    }
+    if (dp_data_file_exists(dir, packed)) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s: unpack %s there", dir, name, packed);
+    }
+    return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s: %s", dir, name, advice);
 }
 
 dp_status dp_data_file_open(struct dp_data_file *file, const char *dir, const char *name)

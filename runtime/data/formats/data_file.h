@@ -20,6 +20,10 @@ struct dp_data_file {
 /* Whether there is an entry of that name. */
 bool dp_data_file_exists(const char *dir, const char *name);
 
+/* Reports that a file is missing in `dir`, and what to do about it; or that there is no such
+ * folder. Returns DP_ERR_NOINPUT. */
+DP_CHECKED dp_status dp_data_file_missing(const char *dir, const char *name, const char *advice);
+
 /* Opens dir/name. Errors: DP_ERR_NOINPUT (not there, or it cannot be opened), DP_ERR_DATA (no
  * regular file), DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_data_file_open(struct dp_data_file *file, const char *dir,

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/data/formats/data_file.h"
+
 static const char *const stems[DP_IDX_PARTS] = {
     [DP_IDX_TRAIN_IMAGES] = "train-images",
     [DP_IDX_TRAIN_LABELS] = "train-labels",
@@ -91,12 +93,13 @@ static dp_status check_pair(const struct dp_idx *images, const struct dp_idx *la
 static dp_status open_parts(struct dp_idx_set *set, const char *dir, const char *hint, int first,
                             int count)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[64];
 
     for (int part = first; part < first + count; part++) {
         if (!find_file(dir, part, path, sizeof(path))) {
-            return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s-idx%d-ubyte, nor the same with .gz: %s", dir,
-                           stems[part], is_images(part) ? 3 : 1, hint);
+            (void)snprintf(name, sizeof(name), "%s-idx%d-ubyte, nor the same with .gz", stems[part],
+                           is_images(part) ? 3 : 1);
+            return dp_data_file_missing(dir, name, hint);
         }
         DP_TRY(dp_idx_create(path, &set->parts[part]));
     }

@@ -10,9 +10,22 @@ static const struct {
     size_t bytes, at;
     const char *kind;
 } others[] = {
-    {"GIF8", 4, 0, "a GIF"},   {"WEBP", 4, 8, "a WebP picture"}, {"BM", 2, 0, "a BMP"},
-    {"II*\0", 4, 0, "a TIFF"}, {"MM\0*", 4, 0, "a TIFF"},        {"ftyp", 4, 4, "a HEIF or AVIF"},
-    {"<", 1, 0, "a web page"}, {"%PDF", 4, 0, "a PDF"},          {"\x1f\x8b", 2, 0, "a gzip file"},
+    {"GIF8", 4, 0, "a GIF"},
+    {"WEBP", 4, 8, "a WebP picture"},
+    {"BM", 2, 0, "a BMP"},
+    {"II*\0", 4, 0, "a TIFF"},
+    {"MM\0*", 4, 0, "a TIFF"},
+    {"ftyp", 4, 4, "a HEIF, an AVIF or a video"},
+    {"\x8aMNG", 4, 0, "an MNG"},
+    {"\xff\x0a", 2, 0, "a JPEG XL picture"},
+    {"JXL ", 4, 4, "a JPEG XL picture"},
+    {"jP  ", 4, 4, "a JPEG 2000 picture"},
+    {"\0\0\1\0", 4, 0, "an icon"},
+    {"<", 1, 0, "a web page"},
+    {"%PDF", 4, 0, "a PDF"},
+    {"\x1f\x8b", 2, 0, "a gzip file"},
+    {"PK\3\4", 4, 0, "a zip file"},
+    {"version https://git-lfs", 23, 0, "a pointer of Git LFS (git lfs pull fetches the file)"},
 };
 
 static dp_status refuse_format(const uint8_t *bytes, size_t count, struct dp_problem *problem)

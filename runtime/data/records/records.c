@@ -361,6 +361,11 @@ dp_status dp_records_sample(const struct dp_records *r, const struct dp_records_
     return DP_OK;
 }
 
+void dp_records_look(struct dp_records *r, bool looks)
+{
+    dp_shard_store_look(r->store, looks);
+}
+
 void dp_records_read_ahead(const struct dp_records *r, const struct dp_records_block *b,
                            size_t bytes)
 {

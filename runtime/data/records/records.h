@@ -86,6 +86,9 @@ void dp_records_name(const struct dp_records *records, enum dp_set set, uint64_t
 /* Where a shard has its origin; borrowed. */
 const char *dp_records_path(const struct dp_records *records, size_t shard);
 
+/* Whether blocks that are read from now on are a few to look at: see dp_shard_store_look(). */
+void dp_records_look(struct dp_records *records, bool looks);
+
 /* Lets the system read ahead what lies after a block in its shard. */
 void dp_records_read_ahead(const struct dp_records *records, const struct dp_records_block *block,
                            size_t bytes);

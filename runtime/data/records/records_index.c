@@ -8,8 +8,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "runtime/data/formats/data_file.h"
 #include "runtime/data/records/shard_format.h"
 
 #define FORMAT "lockstep.records"
@@ -434,8 +436,15 @@ dp_status dp_records_index_parse(const char *text, size_t bytes, const char *sou
 {
     struct reading reading = {.source = source};
     struct dp_records_index_file file = {.json = NULL};
-    dp_status status = dp_json_parse(text, bytes, source, &file.json);
+    struct dp_log_capture capture;
+    dp_status status;
 
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_json_parse(text, bytes, source, &file.json);
+    dp_log_capture_end(&capture, status == DP_ERR_DATA ? DP_LOG_DROP : DP_LOG_PRINT);
+    if (status == DP_ERR_DATA) {
+        return DP_FAIL(status, "%s: copy it again, or pack again", dp_log_captured(&capture));
+    }
     status = status == DP_OK ? take_index(&reading, file.json, &file) : status;
     if (status != DP_OK) {
         dp_records_index_release(&file);
@@ -451,10 +460,8 @@ dp_status dp_records_index_text(const char *dir, char **text, size_t *bytes)
 
     DP_TRY(dp_file_join(path, dir, DP_RECORDS_INDEX));
     if (access(path, F_OK) != 0) {
-        return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s: no " DP_RECORDS_INDEX ": make it with ddp_data pack, "
-                       "which writes that last",
-                       dir);
+        return dp_data_file_missing(dir, DP_RECORDS_INDEX,
+                                    "make it with ddp_data pack, which writes that last");
     }
     return dp_file_read(path, DP_RECORDS_INDEX_BYTES, text, bytes);
 }
@@ -462,7 +469,7 @@ dp_status dp_records_index_text(const char *dir, char **text, size_t *bytes)
 dp_status dp_records_index_read(const char *dir, struct dp_records_index_file *out)
 {
     char path[DP_PATH_BYTES], *text = NULL;
-    size_t bytes;
+    size_t bytes = 0;
     dp_status status;
 
     DP_TRY(dp_file_join(path, dir, DP_RECORDS_INDEX));

@@ -171,11 +171,24 @@ static uint64_t budget(const struct dp_shard_cache *cache, uint64_t held)
                             : (left < UINT64_MAX - held ? left + held : left) / 10 * 9;
 }
 
-void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name)
+static void drop(const struct dp_shard_cache *cache, const char *name)
 {
     char path[DP_PATH_BYTES];
 
     if (snprintf(path, sizeof(path), "%s/%s", cache->dir, name) < (int)sizeof(path)) {
+        (void)dp_disk_unlink(path);
+    }
+}
+
+void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
+                         const struct dp_data_file *copy)
+{
+    char path[DP_PATH_BYTES];
+    struct stat ours, there;
+
+    if (snprintf(path, sizeof(path), "%s/%s", cache->dir, name) < (int)sizeof(path) &&
+        fstat(copy->fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+        ours.st_ino == there.st_ino) {
         (void)dp_disk_unlink(path);
     }
 }
@@ -188,7 +201,7 @@ static void make_room(const struct dp_shard_cache *cache, uint64_t bytes)
     const uint64_t most = budget(cache, held);
 
     while (held > 0 && bytes + held > most && oldest.name[0] != '\0') {
-        dp_shard_cache_drop(cache, oldest.name);
+        drop(cache, oldest.name);
         DP_DEBUG("%s: the cache drops %s of %llu bytes", cache->dir, oldest.name,
                  (unsigned long long)oldest.bytes);
         held = look(cache, &oldest);

@@ -77,7 +77,8 @@ DP_CHECKED dp_status dp_shard_cache_text(const struct dp_shard_cache *cache, con
                                                             size_t *bytes),
                                          void *context, char **text, size_t *bytes);
 
-/* Deletes a copy, whose content is damaged. */
-void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name);
+/* Deletes a copy, whose content is damaged; unless somebody else has made another one meanwhile. */
+void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
+                         const struct dp_data_file *copy);
 
 #endif

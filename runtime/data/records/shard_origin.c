@@ -217,6 +217,41 @@ void dp_shard_origin_read_ahead(const struct dp_shard_origin *o, size_t shard, u
     }
 }
 
+/* Memory that is filled from its begin on. */
+struct filled {
+    const char *name; /* of the shard, borrowed */
+    uint8_t *bytes;   /* borrowed */
+    size_t used, room;
+};
+
+static dp_status put(void *context, const void *data, size_t bytes)
+{
+    struct filled *f = context;
+
+    if (bytes > f->room - f->used) {
+        return DP_FAIL(DP_ERR_DATA, "%s: the server sends more than was asked for", f->name);
+    }
+    memcpy(f->bytes + f->used, data, bytes);
+    f->used += bytes;
+    return DP_OK;
+}
+
+dp_status dp_shard_origin_ask(const struct dp_shard_origin *o, size_t shard, uint64_t at, void *out,
+                              size_t bytes)
+{
+    char name[DP_RECORDS_NAME];
+    struct filled filled = {o->files[shard].path, out, 0, bytes};
+    const struct dp_remote_want want = {.name = name,
+                                        .begin = at,
+                                        .end = at + bytes,
+                                        .total = o->index->shards[shard].bytes,
+                                        .take = put,
+                                        .context = &filled};
+
+    dp_records_shard_name(name, shard);
+    return dp_remote_get(o->remote, &want);
+}
+
 static dp_status append(void *context, const void *data, size_t bytes)
 {
     return dp_file_append(context, data, bytes);

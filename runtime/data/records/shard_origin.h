@@ -48,6 +48,11 @@ DP_CHECKED dp_status dp_shard_origin_read(const struct dp_shard_origin *origin, 
 void dp_shard_origin_read_ahead(const struct dp_shard_origin *origin, size_t shard, uint64_t at,
                                 size_t bytes);
 
+/* Of a place: the same by one request; all of the bytes. Errors: DP_ERR_NOINPUT, DP_ERR_DATA,
+ * DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_shard_origin_ask(const struct dp_shard_origin *origin, size_t shard,
+                                         uint64_t at, void *out, size_t bytes);
+
 /* Appends bytes [begin, end) of a shard to a file. Errors: DP_ERR_NOINPUT, DP_ERR_DATA,
  * DP_ERR_NOMEM, DP_ERR_WRITE. */
 DP_CHECKED dp_status dp_shard_origin_copy(const struct dp_shard_origin *origin, size_t shard,

@@ -30,7 +30,8 @@ struct dp_shard_store {
     struct shard *shards;                       /* owned; [index->shard_count] */
     struct dp_worker *worker;                   /* owned: copies `ahead`; NULL: none */
     size_t ahead;
-    bool full; /* no space for copies: origins are read */
+    bool looks; /* a few bytes are read: see dp_shard_store_look() */
+    bool full;  /* no space for copies: origins are read */
 };
 
 /* What is not in a folder is read from copies in any case. */
@@ -340,16 +341,21 @@ bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
         (void)pthread_mutex_lock(&s->mutex);
     }
     had = s->shards[shard].copy.path != NULL;
-    dp_data_file_close(&s->shards[shard].copy);
-    (void)pthread_mutex_unlock(&s->mutex);
     if (had) {
         dp_cache_name(name, s->index->shards[shard].hash, false);
-        dp_shard_cache_drop(s->cache, name);
+        dp_shard_cache_drop(s->cache, name, &s->shards[shard].copy);
     }
+    dp_data_file_close(&s->shards[shard].copy);
+    (void)pthread_mutex_unlock(&s->mutex);
     return had;
 }
 
 /* ---- reading ---- */
+
+void dp_shard_store_look(struct dp_shard_store *s, bool looks)
+{
+    s->looks = looks;
+}
 
 dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, uint64_t at,
                               void *out, size_t bytes, size_t *got)
@@ -360,6 +366,10 @@ dp_status dp_shard_store_read(struct dp_shard_store *s, size_t shard, bool end, 
     if (end && dp_shard_origin_remote(s->origin)) {
         *got = bytes;
         return read_end(s, shard, at, out, bytes);
+    }
+    if (s->looks && dp_shard_origin_remote(s->origin)) {
+        *got = bytes;
+        return dp_shard_origin_ask(s->origin, shard, at, out, bytes);
     }
     if (s->cache != NULL && !end) {
         DP_TRY(hold_copy(s, shard, &copied));

@@ -75,12 +75,10 @@ static dp_status open_batches(struct cifar10 *c, const char *dir)
         c->before[i + 1] = c->before[i] + records;
     }
     DP_TRY(check_gap(dir, c->count));
-    return c->count > 0
-               ? DP_OK
-               : DP_FAIL(DP_ERR_NOINPUT,
-                         "%s: no data_batch_1.bin: put the files of cifar-10-binary.tar.gz there, "
-                         "or set data.dir",
-                         dir);
+    return c->count > 0 ? DP_OK
+                        : dp_data_file_missing(
+                              dir, "data_batch_1.bin",
+                              "put the files of cifar-10-binary.tar.gz there, or set data.dir");
 }
 
 static dp_status read_names(struct cifar10 *c, const char *dir)

@@ -23,7 +23,8 @@ struct table {
     struct dp_data_file file;
     struct dp_csv_index index;
     struct dp_csv_form form;
-    size_t header; /* lines of it: 0 or 1 */
+    size_t header;  /* lines of it: 0 or 1 */
+    bool counts_up; /* the first row may be one */
 };
 
 struct tables {
@@ -88,6 +89,21 @@ static dp_status count_labels(struct table *t, const struct dp_source_config *co
     return DP_OK;
 }
 
+/* Whether the first line can be one of a table at all. */
+static dp_status check_text(const struct table *t, const char *line, size_t length)
+{
+    if (memchr(line, '\0', length) != NULL) {
+        return DP_FAIL(DP_ERR_DATA, "%s: is no text, or one in UTF-16: save it as CSV in UTF-8",
+                       t->file.path);
+    }
+    if (length > 0 && memchr(line, '\r', length - 1) != NULL) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: its lines end with CR alone: save it with LF, or CR LF, between lines",
+                       t->file.path);
+    }
+    return DP_OK;
+}
+
 /* What the first line tells of all of them. */
 static dp_status read_form(struct table *t, const struct dp_source_config *config, char *block)
 {
@@ -99,8 +115,10 @@ static dp_status read_form(struct table *t, const struct dp_source_config *confi
     bytes -= (size_t)(line - block);
     end = memchr(line, '\n', bytes);
     length = end != NULL ? (size_t)(end - line) : bytes;
+    DP_TRY(check_text(t, line, length));
     t->form = dp_csv_form_of(line, length, config->label_last);
     t->header = dp_csv_is_header(&t->form, line, length) ? 1 : 0;
+    t->counts_up = dp_csv_counts_up(&t->form, line, length);
     if (t->form.fields < 2) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: its first line has one field: a label and numbers are wanted, with "
@@ -151,8 +169,8 @@ static dp_status open_all(struct tables *all, const struct dp_source_config *con
     const struct table *train = &all->of[DP_SET_TRAIN], *test = &all->of[DP_SET_TEST];
 
     if (!dp_data_file_exists(config->dir, names[DP_SET_TRAIN])) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: no train.csv: put it there, or set data.dir",
-                       config->dir);
+        return dp_data_file_missing(config->dir, names[DP_SET_TRAIN],
+                                    "put it there, or set data.dir");
     }
     for (int set = 0; set < DP_SETS; set++) {
         struct table *t = &all->of[set];
@@ -164,6 +182,11 @@ static dp_status open_all(struct tables *all, const struct dp_source_config *con
     if (info->count[DP_SET_TEST] > 0 && test->form.fields != train->form.fields) {
         return DP_FAIL(DP_ERR_DATA, "%s: has %zu fields a line, and %s %zu: write both alike",
                        test->file.path, test->form.fields, train->file.path, train->form.fields);
+    }
+    if (train->counts_up) {
+        (void)snprintf(info->note, sizeof(info->note),
+                       "the first line of train.csv is 0, 1, 2 ...: it is taken as a row; if it is "
+                       "a header (of pandas), save it with header=False");
     }
     info->shape = shape_of(train);
     info->targets = train->form.labels > 1 ? train->form.labels : 0;

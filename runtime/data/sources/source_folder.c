@@ -2,6 +2,7 @@
  * source_folder.c - pictures in folders of classes, as they are: see class_folders.h.
  */
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,29 +15,42 @@ struct pictures {
     struct dp_class_folders *folders; /* owned */
 };
 
+/* What is worth a warning. */
+static void put_note(const struct pictures *p, struct dp_source_info *info)
+{
+    const char *test = dp_class_folders_test_name(p->folders);
+    size_t left_out, folders;
+    const char *example = dp_class_folders_left_out(p->folders, &left_out, &folders);
+    int length = 0;
+
+    if (strcmp(test, "test") != 0) {
+        length = snprintf(info->note, sizeof(info->note), "there is no folder test: %s is taken%s",
+                          test, left_out > 0 ? "; " : "");
+    }
+    if (left_out > 0) {
+        (void)snprintf(info->note + length, sizeof(info->note) - (size_t)length,
+                       "%zu entr%s of class folders left out, for being no PNG or JPEG%s: %s%.60s",
+                       left_out, left_out == 1 ? "y is" : "ies are",
+                       folders > 0 ? " directly in them" : "", left_out == 1 ? "" : "for one, ",
+                       example);
+    }
+}
+
 static dp_status folder_open(void *state, const struct dp_source_config *config,
                              struct dp_source_info *info)
 {
     struct pictures *p = state;
-    const char *example;
-    size_t left_out;
 
     if (config->dir == NULL || config->dir[0] == '\0') {
         return DP_FAIL(DP_ERR_CONFIG, "data.dir: source folder needs the folder of its pictures");
     }
-    DP_TRY(dp_class_folders_create(config->dir, &p->folders));
+    DP_TRY(dp_class_folders_create(config->dir, config->test_fraction <= 0.0, &p->folders));
     *info = (struct dp_source_info){.classes = dp_class_folders_classes(p->folders),
                                     .class_names = dp_class_folders_names(p->folders)};
     for (int set = 0; set < DP_SETS; set++) {
         info->count[set] = dp_class_folders_count(p->folders, (enum dp_set)set);
     }
-    example = dp_class_folders_left_out(p->folders, &left_out);
-    if (left_out > 0) {
-        (void)snprintf(info->note, sizeof(info->note),
-                       "%zu entr%s of class folders left out, for being no PNG or JPEG: %s%.80s",
-                       left_out, left_out == 1 ? "y is" : "ies are",
-                       left_out == 1 ? "" : "for one, ", example);
-    }
+    put_note(p, info);
     return DP_OK;
 }
 

@@ -43,8 +43,7 @@ static dp_status open_array(struct array *array, const char *dir, const char *na
     size_t count;
 
     if (!dp_data_file_exists(dir, name)) {
-        return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s: save it there with numpy.save, or set data.dir",
-                       dir, name);
+        return dp_data_file_missing(dir, name, "save it there with numpy.save, or set data.dir");
     }
     DP_TRY(dp_data_file_open(&array->file, dir, name));
     count = array->file.bytes < DP_NPY_HEAD ? array->file.bytes : DP_NPY_HEAD;

@@ -205,7 +205,14 @@ static size_t records_fetcher_bytes(const void *state)
             raw = block->zstd && block->raw > raw ? block->raw : raw;
         }
     }
-    return stored + (raw > 0 ? dp_block_work_bytes() + raw : 0);
+    return dp_buffer_room(stored) + (raw > 0 ? dp_buffer_room(dp_block_work_bytes() + raw) : 0);
+}
+
+static void records_look(void *state, bool looks)
+{
+    const struct state *s = state;
+
+    dp_records_look(s->records, looks);
 }
 
 /* ---- blocks that fetchers share ---- */
@@ -322,6 +329,7 @@ const struct dp_source dp_source_records = {
     .unit_bytes = records_unit_bytes,
     .read_unit = records_read_unit,
     .fetcher_bytes = records_fetcher_bytes,
+    .look = records_look,
     .window_bytes = records_window_bytes,
     .share = records_share,
     .leave = records_leave,

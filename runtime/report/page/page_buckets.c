@@ -20,7 +20,7 @@ static void add_bucket_row(struct dp_html *h, const struct dp_run_bucket *b, int
     for (size_t k = 0; k < sizeof(times) / sizeof(times[0]); k++) {
         dp_html_print(h, "<td>%s</td>", dp_figure_ms(text, times[k]));
     }
-    dp_html_print(h, "<td>%s</td>", dp_figure_short(text, b->gbs));
+    dp_html_print(h, "<td>%s</td>", dp_figure_unit(text, 1e9 * b->gbs, "B/s"));
     dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_COUNT, b->first_rank));
     dp_html_print(h, "<td>%s</td>", dp_figure_count(text, DP_REPORT_COUNT, b->last_rank));
     dp_html_print(h, "<td>%s</td><td>%s</td></tr>\n", dp_figure_ms(text, b->spread_ms),

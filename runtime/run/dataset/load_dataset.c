@@ -154,13 +154,6 @@ static size_t kept_bytes(const struct dp_config *c, const struct dp_samples *sam
            (c->data.cache == DP_CACHE_RAW || most == 0 || raw <= most ? raw : 0);
 }
 
-/* Where shards would be copied from a server for that, without what pictures are decoded in. */
-static size_t reader_need(const struct dp_config *c, struct dp_samples *samples)
-{
-    return dp_place_is_remote(c->data.dir) ? dp_samples_fetcher_bytes(samples)
-                                           : dp_sample_reader_need(samples);
-}
-
 struct dp_data_need dp_run_data_need(const struct dp_config *c, struct dp_model *model)
 {
     struct dp_data_need need = {.bytes = 0};
@@ -174,7 +167,7 @@ struct dp_data_need dp_run_data_need(const struct dp_config *c, struct dp_model 
         need.bytes = kept_bytes(c, samples);
         if (need.bytes < lay_out(c, samples).bytes) {
             need.read_tests = dp_samples_info(samples)->count[DP_SET_TEST];
-            need.reader = reader_need(c, samples);
+            need.reader = dp_sample_reader_need(samples);
             need.window = dp_samples_window_bytes(samples, dp_data_window_rows(c, need.rows));
         }
     }
@@ -406,6 +399,24 @@ static void tell_oddities(const struct dp_run_job *job, const struct dp_samples_
     }
 }
 
+/* What a thread works in that reads. A server is asked for a few samples by rank 0 alone, which may
+ * lack the files. Collective. */
+static dp_status find_reader_need(const struct dp_run_job *job, struct dp_samples *samples,
+                                  size_t *need)
+{
+    const bool remote = dp_place_is_remote(job->config->data.dir);
+    size_t of_first;
+
+    *need = !remote || job->world->all->rank == 0 ? dp_sample_reader_need(samples)
+                                                  : dp_samples_fetcher_bytes(samples);
+    if (remote) {
+        of_first = *need;
+        DP_TRY(dp_group_broadcast(job->world->all, &of_first, sizeof(of_first), 0));
+        *need = of_first > *need ? of_first : *need;
+    }
+    return DP_OK;
+}
+
 /* All of it decoded in memory now, or read when it is needed. Collective. */
 static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progress,
                               struct dp_samples *samples)
@@ -422,7 +433,7 @@ static dp_status take_samples(struct dp_run_job *job, struct dp_progress *progre
                          ? dp_raw_cache_bytes(job->raw_index.data, info->units)
                          : dp_guest_bytes(job, info);
         need.read_tests = job->guests.here ? 0 : info->count[DP_SET_TEST];
-        need.reader = reader_need(job->config, samples);
+        DP_TRY(find_reader_need(job, samples, &need.reader));
         rows = dp_data_window_rows(job->config, need.rows);
         need.window = dp_samples_window_bytes(samples, rows);
     }

@@ -18,8 +18,8 @@ DP_CHECKED dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress
 /* Closes and releases it. Collective. */
 void dp_run_release_data(struct dp_run_job *job);
 
-/* What the configured data set will take of memory; zeros where it is not found here. Nothing is
- * read from a server for that. Sets model->float_samples. */
+/* What the configured data set will take of memory; zeros where it is not found here. A server is
+ * asked for a few blocks. Sets model->float_samples. */
 struct dp_data_need dp_run_data_need(const struct dp_config *config, struct dp_model *model);
 
 #endif

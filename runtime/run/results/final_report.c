@@ -219,7 +219,7 @@ static dp_status write_report(struct dp_training *run, const struct dp_run_summa
         dp_run_summary_print(s, stdout);
     }
     if (job->options->explain) {
-        dp_verdict_explain(s, stdout);
+        dp_verdict_explain(s, !job->options->quiet, stdout);
     }
     if (!job->options->quiet) {
         dp_progress_line(progress, "files: %s/{run.json,metrics.jsonl,config.yaml%s%s}",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/report/summary_read.h"
+#include "runtime/run/run_trace.h"
 #include "runtime/trainer/prepare/memory_plan.h"
 
 enum { KEY_BYTES = 256 };
@@ -65,8 +66,11 @@ dp_status dp_run_measure_limits(struct dp_training *run)
 {
     char host_key[KEY_BYTES];
     const struct dp_limits_config config = describe_measuring(run, host_key);
-    const dp_status status = dp_limits_measure(run->job.trainer, &config, &run->figures.limits);
+    dp_status status;
 
+    dp_run_trace_pause(run, true);
+    status = dp_limits_measure(run->job.trainer, &config, &run->figures.limits);
+    dp_run_trace_pause(run, false);
     dp_figures_restart(&run->figures, &run->job);
     return status;
 }
@@ -77,7 +81,9 @@ dp_status dp_run_measure_limits_again(struct dp_training *run)
     const struct dp_limits_config config = describe_measuring(run, host_key);
 
     dp_resources_pause(&run->figures.resources);
+    dp_run_trace_pause(run, true);
     DP_TRY(dp_limits_measure_again(run->job.trainer, &config, &run->figures.limits));
+    dp_run_trace_pause(run, false);
     dp_figures_restart(&run->figures, &run->job);
     return DP_OK;
 }

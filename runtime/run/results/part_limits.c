@@ -105,6 +105,7 @@ dp_status dp_part_limits_summarize(struct dp_training *run, struct dp_run_summar
     const struct dp_saver *saver = &run->saver;
     struct parts parts = {.count = 0};
     struct dp_step_terms terms;
+    char alone[DP_EXCHANGE_BY_BYTES + sizeof(" alone")];
 
     if (!l->measured || !dp_step_terms_find(s, &terms)) {
         return DP_OK;
@@ -118,7 +119,8 @@ dp_status dp_part_limits_summarize(struct dp_training *run, struct dp_run_summar
     add_optimizer(l, first, &parts);
     add(&parts, "copy to the device", first->step_ms[DP_PART_COPY],
         (double)first->copied_input / l->machine.host_device_gbs / 1e6, "host to device");
-    add(&parts, "sum over ranks", terms.sending + terms.hidden, s->limit_sum, "the sum alone");
+    (void)snprintf(alone, sizeof(alone), "%s alone", l->sum.by);
+    add(&parts, "sum over ranks", terms.sending + terms.hidden, s->limit_sum, alone);
     add_input(s, terms.step, &parts);
     add(&parts, "a checkpoint", (double)saver->write_ns / 1e6,
         (double)saver->write_bytes / s->limit_disk_write / 1e6, "writing the run's disk");

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "kernels/stream_trace.h"
 
 /* A recording, and the tensors that are ready after it: from the end of the previous segment up to
  * its own. */
@@ -177,6 +178,12 @@ static dp_status give_up(struct dp_graph_capture *c)
 
 /* ---- replaying ---- */
 
+static dp_status replay_segment(struct dp_graph_capture *c, const struct segment *segment, int i)
+{
+    DP_STREAM_SPAN(c->config.stream, DP_WORK_REPLAY, i);
+    return c->device->replay(segment->recording, c->config.stream);
+}
+
 static dp_status replay(struct dp_graph_capture *c, const struct track *track,
                         const struct dp_model_hooks *hooks)
 {
@@ -185,7 +192,7 @@ static dp_status replay(struct dp_graph_capture *c, const struct track *track,
 
     for (int i = 0; i < track->count; i++) {
         const struct segment *segment = &track->segments[i];
-        DP_TRY(c->device->replay(segment->recording, c->config.stream));
+        DP_TRY(replay_segment(c, segment, i));
         for (; hooks->ready != NULL && ready < segment->end; ready++) {
             DP_TRY(hooks->ready(hooks->context, c->ready[ready]));
         }

@@ -6,6 +6,7 @@
 #include "base/system/worker.h"
 #include "base/trace.h"
 #include "base/trace_ring.h"
+#include "kernels/stream_trace.h"
 #include "runtime/data/rows.h"
 #include "runtime/trainer/compute/lane_sync.h"
 
@@ -356,6 +357,7 @@ static dp_status worker_open(struct worker *w)
         .name = "dp-lane", .task = "computes a lane", .run = carry_out, .context = w};
 
     DP_TRY(c->device->stream_create(c->device, 1, &w->stream));
+    dp_stream_set_lane(w->stream, DP_LANE_GPU_COMPUTE, w->index + 1);
     dp_stream_set_like(w->stream, c->stream);
     w->stream->algo_choices = c->stream->algo_choices; /* the main thread prepares all lanes */
     w->micro_batches = (struct dp_micro_batches){

@@ -1,6 +1,7 @@
 #include "runtime/trainer/prepare/prepare.h"
 
 #include "collectives/exchange/exchange_calls.h"
+#include "kernels/stream_trace.h"
 #include "runtime/trainer/prepare/algo_agreement.h"
 #include "runtime/trainer/trainer_parts.h"
 
@@ -35,6 +36,7 @@ dp_status dp_prepare_stream(struct dp_compute *c, const struct dp_compute_plan *
 
     DP_TRY(dp_device_find_conv(plan->device, (enum dp_conv_engine)config->device.conv, &engine));
     DP_TRY(plan->device->stream_create(plan->device, plan->threads, &c->stream));
+    dp_stream_set_lane(c->stream, DP_LANE_GPU_COMPUTE, 0);
     c->stream->algo_choices = c->algo_choices;
     c->stream->conv = (enum dp_conv_engine)config->device.conv;
     c->stream->tf32 = config->train.precision == DP_PRECISION_TF32;

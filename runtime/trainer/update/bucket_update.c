@@ -1,6 +1,7 @@
 #include "runtime/trainer/update/bucket_update.h"
 
 #include "base/trace.h"
+#include "kernels/stream_trace.h"
 #include "runtime/trainer/trainer_parts.h"
 
 /* The update of this rank's part of bucket b. */
@@ -28,6 +29,7 @@ static struct dp_update update_of(const struct dp_trainer *t, int b, const float
 dp_status dp_bucket_update(struct dp_trainer *t, int b, const float *grad,
                            const struct dp_step_params *step_params)
 {
+    DP_STREAM_SPAN(t->compute.stream, DP_WORK_UPDATE, b);
     const struct dp_update update = update_of(t, b, grad, step_params);
     const struct dp_range mine = dp_exchange_mine(t->exchange, b);
     struct dp_stream *s = t->compute.stream;

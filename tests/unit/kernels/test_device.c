@@ -2,7 +2,11 @@
  * test_device.c - what every device must do besides its operations: memory, copies to and from the
  * host, the order of streams, events; and finding a device.
  */
+#include <stdlib.h>
+
 #include "base/log.h"
+#include "base/trace.h"
+#include "kernels/stream_trace.h"
 #include "tests/support/arrays.h"
 
 enum { COUNT = 5000, ROUNDS = 40 };
@@ -238,6 +242,75 @@ static void a_missing_device_says_why(void **state)
     OK(dp_device_find("auto", &device));
 }
 
+/* Clocks are compared to half of a round trip to a GPU, or of a time in which this process had no
+ * core, in eight attempts; the clock of a simulated GPU runs at twice the speed of the host's. */
+enum { CLOCKS_NS = 5000000, TRACE_NS = 40000000, SPANS = 4, ROOM = SPANS - 1 };
+
+static void queue_span(struct dp_stream *s, float *memory, int arg)
+{
+    DP_STREAM_SPAN(s, DP_WORK_SUM, arg);
+    OK(s->ops->zero(s, memory, COUNT * sizeof(float)));
+}
+
+/* A span is there when what it queues is done, whichever stream does it. */
+static void check_spans(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    float *memory = device->alloc(DP_MEM_WEIGHTS, COUNT * sizeof(float));
+    uint64_t begins[SPANS], ends[SPANS], lost, most;
+    struct dp_stream_trace *trace = NULL;
+    struct dp_trace_ring *ring = NULL;
+    size_t count;
+
+    if (device->timed_event_create == NULL) {
+        device->release(memory);
+        return;
+    }
+    OK(dp_trace_ring_create((size_t)SPANS, &ring));
+    OK(dp_stream_trace_create(device, ROOM, &trace));
+    queue_span(streams[0], memory, 7);
+    OK(dp_stream_trace_begin(trace, streams[0]));
+    queue_span(streams[0], memory, 7); /* nothing is recorded */
+    dp_trace_record(ring);
+    queue_span(streams[0], memory, 7); /* nor of a stream without a lane */
+    dp_stream_set_lane(streams[0], DP_LANE_GPU_COMPUTE, 0);
+    dp_stream_set_lane(streams[1], DP_LANE_GPU_COPY, 2);
+    for (int i = 0; i < SPANS; i++) {
+        begins[i] = dp_now_ns();
+        queue_span(streams[i % 2], memory, i);
+        OK(device->synchronize(streams[i % 2]));
+        ends[i] = dp_now_ns();
+        while (dp_now_ns() - ends[i] < TRACE_NS / SPANS) {
+        }
+    }
+    dp_trace_record(NULL);
+    OK(dp_stream_trace_end(trace, streams[0], ring, &lost));
+    queue_span(streams[0], memory, 7);
+    const struct dp_trace_event *events = dp_trace_ring_events(ring, &count, &most);
+    assert_int_equal(lost, SPANS - ROOM);
+    assert_int_equal(count, ROOM);
+    for (int i = 0; i < ROOM; i++) {
+        assert_int_equal(events[i].kind, DP_TRACE_WORK);
+        assert_int_equal(events[i].what, DP_WORK_SUM);
+        assert_int_equal(events[i].arg, i);
+        assert_int_equal(events[i].lane, i % 2 == 0 ? DP_LANE_GPU_COMPUTE : DP_LANE_GPU_COPY);
+        assert_int_equal(events[i].index, i % 2 == 0 ? 0 : 2);
+        assert_true(events[i].begin_ns + CLOCKS_NS >= begins[i]);
+        assert_true(events[i].end_ns >= events[i].begin_ns);
+        assert_true(events[i].end_ns <= ends[i] + CLOCKS_NS);
+    }
+    dp_stream_trace_destroy(trace);
+    dp_trace_ring_destroy(ring);
+    device->release(memory);
+}
+
+static void spans_of_streams_have_times_of_the_hosts_clock(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("DP_CUDA_CLOCK", "2", 1), 0);
+    on_each(check_spans);
+    assert_int_equal(unsetenv("DP_CUDA_CLOCK"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +318,7 @@ int main(void)
         cmocka_unit_test(copies_run_in_the_order_of_their_stream),
         cmocka_unit_test(a_stream_waits_for_what_another_one_has_queued),
         cmocka_unit_test(an_event_occurs_when_all_earlier_work_is_done),
+        cmocka_unit_test(spans_of_streams_have_times_of_the_hosts_clock),
         cmocka_unit_test(creating_survives_every_failed_allocation),
         cmocka_unit_test(memory_that_cannot_be_zeroed_is_given_back),
         cmocka_unit_test(a_missing_device_says_why),

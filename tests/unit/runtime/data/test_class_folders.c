@@ -46,11 +46,13 @@ static void put_link(const char *name, const char *target)
     assert_int_equal(symlink(target, path), 0);
 }
 
+static bool other_names; /* of the test set */
+
 static struct dp_class_folders *opened(void)
 {
     struct dp_class_folders *folders = NULL;
 
-    assert_int_equal(dp_class_folders_create(folder, &folders), DP_OK);
+    assert_int_equal(dp_class_folders_create(folder, other_names, &folders), DP_OK);
     return folders;
 }
 
@@ -63,7 +65,7 @@ static void assert_refused(dp_status expected, const char *words)
     dp_status status;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = dp_class_folders_create(folder, &folders);
+    status = dp_class_folders_create(folder, other_names, &folders);
     dp_log_capture_end(&capture, DP_LOG_DROP);
     said = dp_log_captured(&capture);
     if (strstr(said, words) == NULL || strncmp(said, folder, strlen(folder)) != 0) {
@@ -86,7 +88,7 @@ static void assert_path(const struct dp_class_folders *folders, enum dp_set set,
 static void classes_and_pictures_are_in_the_order_of_their_names(void **state)
 {
     struct dp_class_folders *folders;
-    size_t left_out;
+    size_t left_out, below;
     (void)state;
 
     put("train/dog/b.jpeg");
@@ -112,7 +114,8 @@ static void classes_and_pictures_are_in_the_order_of_their_names(void **state)
     assert_path(folders, DP_SET_TRAIN, 3, "train/dog/a.PNG", 2);
     assert_path(folders, DP_SET_TRAIN, 4, "train/dog/b.jpeg", 2);
     assert_path(folders, DP_SET_TEST, 0, "test/dog/d.png", 2);
-    (void)dp_class_folders_left_out(folders, &left_out);
+    (void)dp_class_folders_left_out(folders, &left_out, &below);
+    assert_int_equal(below, 1);
     assert_int_equal(left_out, 2); /* the notes, and the folder in a class */
     dp_class_folders_destroy(folders);
 }
@@ -139,7 +142,7 @@ static void classes_without_pictures_and_only_in_test_are_refused(void **state)
 
     assert_refused(DP_ERR_DATA, ": no folders of classes: pictures are wanted in ");
     put("train/cat/1.png");
-    put("train/dog/notes.txt");
+    put("train/dog/.notes");
     assert_refused(DP_ERR_DATA, "/train/dog: a class without a PNG or JPEG: put pictures there");
     put("train/dog/2.png");
     put("test/cat/1.png");
@@ -149,6 +152,72 @@ static void classes_without_pictures_and_only_in_test_are_refused(void **state)
     assert_refused(DP_ERR_DATA, "/test/cow: a class that is only in test");
     put("train/cow/1.png");
     assert_refused(DP_ERR_DATA, "/test/cow: a class without a PNG or JPEG");
+    put("test/cow/1.webp");
+    assert_refused(DP_ERR_DATA, "PNG or JPEG: convert what is there to one of them");
+    put("test/cow/more/1.png");
+    assert_refused(DP_ERR_DATA, "PNG or JPEG: pictures in folders below it are not found");
+}
+
+/* They would be learned to be told apart. */
+static void sets_are_no_classes(void **state)
+{
+    (void)state;
+
+    put("train/1.png");
+    put("test/2.png");
+    assert_refused(DP_ERR_DATA, ": no folders of classes: pictures are wanted in ");
+}
+
+static void the_test_set_may_have_another_name_where_that_is_asked_for(void **state)
+{
+    struct dp_class_folders *folders;
+    (void)state;
+
+    put("train/cat/1.png");
+    put("val/cat/2.png");
+    folders = opened();
+    assert_int_equal(dp_class_folders_count(folders, DP_SET_TEST), 0);
+    dp_class_folders_destroy(folders);
+    other_names = true;
+    folders = opened();
+    assert_path(folders, DP_SET_TEST, 0, "val/cat/2.png", 0);
+    assert_string_equal(dp_class_folders_test_name(folders), "val");
+    dp_class_folders_destroy(folders);
+    put("val/dog/1.png");
+    assert_refused(DP_ERR_DATA, "/val/dog: a class that is only in val: put pictures of it into");
+    put("test/cat/3.png");
+    folders = opened();
+    assert_path(folders, DP_SET_TEST, 0, "test/cat/3.png", 0);
+    dp_class_folders_destroy(folders);
+    other_names = false;
+}
+
+static void litter_and_other_files_are_left_out(void **state)
+{
+    struct dp_class_folders *folders;
+    size_t count, below;
+    (void)state;
+
+    put("train/cat/1.JPG");
+    put("train/cat/.DS_Store");
+    put("train/cat/Thumbs.db");
+    put("train/__MACOSX/cat/._1.jpg");
+    folders = opened();
+    assert_int_equal(dp_class_folders_classes(folders), 1);
+    (void)dp_class_folders_left_out(folders, &count, &below);
+    assert_int_equal(count, 0);
+    dp_class_folders_destroy(folders);
+    put("train/cat/\033[2J.txt");
+    folders = opened();
+    assert_string_equal(dp_class_folders_left_out(folders, &count, &below), "\\x1b[2J.txt");
+    assert_int_equal(count, 1);
+    assert_int_equal(below, 0);
+    put("train/cat/more/2.png");
+    dp_class_folders_destroy(folders);
+    folders = opened();
+    (void)dp_class_folders_left_out(folders, &count, &below);
+    assert_int_equal(below, 1);
+    dp_class_folders_destroy(folders);
 }
 
 static void names_that_a_terminal_would_obey_are_refused(void **state)
@@ -222,7 +291,7 @@ static void a_failed_allocation_leaves_nothing(void **state)
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_class_folders *folders = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_class_folders_create(folder, &folders);
+        status = dp_class_folders_create(folder, other_names, &folders);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         dp_class_folders_destroy(folders);
@@ -238,6 +307,9 @@ int main(void)
         IN_FOLDER(classes_and_pictures_are_in_the_order_of_their_names),
         IN_FOLDER(classes_may_lie_in_the_folder_itself),
         IN_FOLDER(classes_without_pictures_and_only_in_test_are_refused),
+        IN_FOLDER(sets_are_no_classes),
+        IN_FOLDER(the_test_set_may_have_another_name_where_that_is_asked_for),
+        IN_FOLDER(litter_and_other_files_are_left_out),
         IN_FOLDER(names_that_a_terminal_would_obey_are_refused),
         IN_FOLDER(links_inside_the_folder_are_followed_and_others_refused),
         IN_FOLDER(a_folder_that_is_not_there_is_refused),

@@ -158,7 +158,13 @@ static void other_kinds_are_named(void **state)
         {"RIFF....WEBPVP8 ", 16, "is a WebP picture"},
         {"BM..............", 16, "is a BMP"},
         {"II*\0............", 16, "is a TIFF"},
-        {"....ftypheic....", 16, "is a HEIF or AVIF"},
+        {"....ftypheic....", 16, "is a HEIF, an AVIF or a video"},
+        {"....ftypavis....", 16, "is a HEIF, an AVIF or a video"},  /* animated */
+        {"RIFF....WEBPVP8X....\2...ANIM", 28, "is a WebP picture"}, /* animated */
+        {"\x8aMNG\r\n\x1a\n", 8, "is an MNG"},
+        {"\xff\x0a..", 4, "is a JPEG XL picture"},
+        {"PK\3\4....", 8, "is a zip file"},
+        {"version https://git-lfs.github.com/spec/v1", 42, "is a pointer of Git LFS (git lfs pull"},
         {"<html>", 6, "is a web page"},
     };
     (void)state;
@@ -184,6 +190,25 @@ static void sixteen_bits_animation_and_cmyk_are_refused(void **state)
     assert_refused("is animated: keep one of its pictures");
     picture_jpeg(&plain, 1, &file);
     assert_refused("is a JPEG in CMYK: convert it to RGB");
+}
+
+/* Cameras append others to one (MPO); PIL takes the first, too. */
+static void the_first_picture_of_several_is_taken(void **state)
+{
+    const struct picture_spec first = {.width = 31, .height = 17, .channels = 3, .seed = 5};
+    const struct picture_spec second = {.width = 8, .height = 4, .channels = 3, .seed = 9};
+    static uint8_t kept[100000];
+    (void)state;
+
+    picture_jpeg(&second, 0, &file);
+    const size_t more = file.count;
+    assert_true(more < sizeof(kept));
+    memcpy(kept, file.bytes, more);
+    picture_jpeg(&first, 0, &file);
+    memcpy(file.bytes + file.count, kept, more);
+    file.count += more;
+    const struct dp_picture picture = decoded(3, 31, 17, 3);
+    assert_pixels(&picture, 5, 24);
 }
 
 static void put_number(size_t at, unsigned number)
@@ -308,6 +333,7 @@ int main(void)
         cmocka_unit_test(colour_becomes_grey_by_its_luma),
         cmocka_unit_test(other_kinds_are_named),
         cmocka_unit_test(sixteen_bits_animation_and_cmyk_are_refused),
+        cmocka_unit_test(the_first_picture_of_several_is_taken),
         cmocka_unit_test(too_large_pictures_are_refused_before_they_are_decoded),
         cmocka_unit_test(a_decompression_bomb_is_refused),
         cmocka_unit_test(whatever_is_cut_off_is_refused),

@@ -392,7 +392,7 @@ static void a_wrong_index_is_refused(void **state)
     text = read_whole("index.json", &bytes);
     for (size_t end = 0; end + 2 < bytes; end += 97) {
         write_bytes(packed, "index.json", text, end);
-        assert_refused(DP_ERR_DATA, "index.json");
+        assert_refused(DP_ERR_DATA, ": copy it again, or pack again");
     }
     remove_file(packed, "index.json");
     assert_refused(DP_ERR_NOINPUT, "no index.json: make it with ddp_data pack");

@@ -87,6 +87,46 @@ static dp_status read_all(uint64_t budget)
     return status;
 }
 
+/* All blocks, as a run reads them. */
+static dp_status read_blocks(const struct dp_records *records)
+{
+    struct dp_buffer stored = {NULL, 0}, memory = {NULL, 0};
+    struct dp_block_view view;
+    dp_status status = DP_OK;
+
+    for (int set = 0; set < DP_SETS; set++) {
+        const size_t count = dp_records_blocks(records, (enum dp_set)set);
+        for (size_t i = 0; status == DP_OK && i < count; i++) {
+            status = dp_records_read(records, dp_records_block(records, (enum dp_set)set, i),
+                                     &stored, &memory, &view);
+        }
+    }
+    dp_buffer_release(&stored);
+    dp_buffer_release(&memory);
+    return status;
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    struct stat info;
+    FILE *file = fopen(from, "rb");
+    char *bytes;
+
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &info), 0);
+    bytes = malloc((size_t)info.st_size);
+    if (bytes == NULL) {
+        abort();
+    }
+    assert_int_equal(fread(bytes, 1, (size_t)info.st_size, file), info.st_size);
+    assert_int_equal(fclose(file), 0);
+    file = fopen(to, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, (size_t)info.st_size, file), info.st_size);
+    assert_int_equal(fclose(file), 0);
+    free(bytes);
+}
+
 /* Copies in the cache, and their bytes; the name of the first that readdir() gives. */
 static int count_copies(uint64_t *bytes, char name[64])
 {
@@ -183,6 +223,80 @@ static void a_damaged_or_short_copy_is_made_again(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* While they are open, by two jobs. The second one takes what the first one has made again. */
+static void a_copy_that_is_damaged_while_it_is_read_is_made_again_once(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = packed, .cache = cache};
+    struct dp_records *records[2];
+    struct dp_log_capture capture;
+    struct stat made[2];
+    char name[64], path[160];
+    uint64_t bytes;
+    (void)state;
+
+    for (int damage = 0; damage < 2; damage++) {
+        for (int job = 0; job < 2; job++) {
+            assert_int_equal(dp_records_open(&config, &records[job]), DP_OK);
+            assert_int_equal(dp_records_verify(records[job]), DP_OK);
+        }
+        assert_int_equal(count_copies(&bytes, name), 3);
+        (void)snprintf(path, sizeof(path), "%s/%s", cache, name);
+        if (damage == 0) {
+            assert_int_equal(truncate(path, 4000), 0);
+        } else {
+            flip(cache, name, 5000);
+        }
+        dp_log_set_level(DP_LOG_WARN);
+        dp_log_capture_begin(&capture, DP_LOG_WARN);
+        for (int job = 0; job < 2; job++) {
+            assert_int_equal(read_blocks(records[job]), DP_OK);
+            assert_int_equal(stat(path, &made[job]), 0);
+            dp_records_close(records[job]);
+        }
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        dp_log_set_level(DP_LOG_NONE);
+        assert_non_null(strstr(capture.lines, "was damaged: it is made again"));
+        assert_int_equal(made[0].st_ino, made[1].st_ino);
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Between its opening and the copying of it. */
+static void an_origin_that_is_cut_or_overwritten_before_it_is_copied_is_refused(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = packed, .cache = cache};
+    struct dp_records *records;
+    struct dp_log_capture capture;
+    char path[160], kept[160];
+    (void)state;
+
+    (void)snprintf(path, sizeof(path), "%s/shard-00001.rec", packed);
+    (void)snprintf(kept, sizeof(kept), "%s/kept", root);
+    for (int damage = 0; damage < 2; damage++) {
+        uint64_t bytes;
+        char name[64];
+        copy_file(path, kept);
+        assert_int_equal(dp_records_open(&config, &records), DP_OK);
+        if (damage == 0) {
+            assert_int_equal(truncate(path, 4000), 0);
+        } else {
+            flip(packed, "shard-00001.rec", 5000);
+        }
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(read_blocks(records), DP_ERR_DATA);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        dp_records_close(records);
+        assert_non_null(strstr(dp_log_captured(&capture),
+                               damage == 0 ? "packed/shard-00001.rec: ends at byte 4000, "
+                                           : "packed/shard-00001.rec: its hash is another than"));
+        assert_true(strlen(capture.lines) + 1 >= capture.used); /* one line */
+        assert_true(count_copies(&bytes, name) < 3);
+        assert_int_equal(rename(kept, path), 0);
+    }
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void damage_of_the_origin_is_no_copy(void **state)
 {
     struct dp_log_capture capture;
@@ -274,6 +388,10 @@ int main(void)
         cmocka_unit_test_setup(copies_are_made_once_and_read, no_cache),
         cmocka_unit_test_setup(the_budget_is_kept_and_other_files_stay, no_cache),
         cmocka_unit_test_setup(a_damaged_or_short_copy_is_made_again, no_cache),
+        cmocka_unit_test_setup(a_copy_that_is_damaged_while_it_is_read_is_made_again_once,
+                               no_cache),
+        cmocka_unit_test_setup(an_origin_that_is_cut_or_overwritten_before_it_is_copied_is_refused,
+                               no_cache),
         cmocka_unit_test_setup(damage_of_the_origin_is_no_copy, no_cache),
         cmocka_unit_test_setup(a_full_disk_is_one_warning_and_reading_goes_on, no_cache),
         cmocka_unit_test_setup(two_jobs_share_the_folder, no_cache),

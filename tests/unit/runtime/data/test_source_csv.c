@@ -91,6 +91,69 @@ static void bad_lines_are_named_by_their_number(void **state)
     assert_source_refuses("csv", &config, DP_ERR_DATA, "line 2: label 0.5 is not one of");
     write_text("train.csv", "1,2,3\n\n1,2,3\n");
     assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: line 2 is empty");
+    write_text("train.csv", "y,a,b\ncat,2,3\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "line 2: field 1 is no number: 'cat': the label is a number, of classes "
+                          "from 0 up");
+    write_text("train.csv", "1;2,5;3,5\n");
+    write_text("test.csv", "1;8;9\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "line 1: field 2 is no number: '2,5': write decimals with a point");
+}
+
+static void what_is_no_text_of_lines_is_refused(void **state)
+{
+    const struct dp_source_config config = usual();
+    (void)state;
+
+    write_bytes(folder, "train.csv",
+                "\xff\xfe"
+                "1\0,\0002\0\n\0",
+                10);
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: is no text, or one in UTF-16");
+    write_text("train.csv", "1,2,3\r0,4,5\r");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, "train.csv: its lines end with CR alone");
+    remove_file(folder, "train.csv");
+    write_text("train.csv.gz", "");
+    assert_source_refuses("csv", &config, DP_ERR_NOINPUT,
+                          "no train.csv: unpack train.csv.gz there");
+    remove_file(folder, "train.csv.gz");
+}
+
+/* pandas writes it, where nobody says header=False. */
+static void a_header_that_looks_like_a_row_is_a_warning(void **state)
+{
+    const struct dp_source_config config = usual();
+    struct dp_samples *samples = NULL;
+    (void)state;
+
+    write_text("test.csv", "1,8,9\n");
+    for (int i = 0; i < 2; i++) {
+        write_text("train.csv", i == 0 ? "0,1,2\n1,4,5\n" : "0,1,3\n1,4,5\n");
+        assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
+        assert_int_equal(strstr(dp_samples_info(samples)->note, "header=False") != NULL, i == 0);
+        dp_samples_close(samples);
+    }
+}
+
+static void a_folder_that_is_none_is_reported(void **state)
+{
+    static const char *const sources[] = {"csv", "npy", "cifar10", "records", "idx", "folder"};
+    struct dp_source_config config = {.classes = 3};
+    char path[128];
+    (void)state;
+
+    write_text("data.zip", "PK");
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%s/data.zip", folder);
+        config.dir = path;
+        assert_source_refuses(sources[i], &config, DP_ERR_NOINPUT, "unpack an archive");
+        (void)snprintf(path, sizeof(path), "%s/nowhere", folder);
+        assert_source_refuses(sources[i], &config, DP_ERR_NOINPUT,
+                              strcmp(sources[i], "folder") == 0 ? "nowhere: No such file"
+                                                                : ", nor such a folder: ");
+    }
+    remove_file(folder, "data.zip");
 }
 
 static void files_that_do_not_fit_are_refused(void **state)
@@ -232,6 +295,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_samples_with_a_header_or_without),
         cmocka_unit_test(bad_lines_are_named_by_their_number),
+        cmocka_unit_test(what_is_no_text_of_lines_is_refused),
+        cmocka_unit_test(a_header_that_looks_like_a_row_is_a_warning),
+        cmocka_unit_test(a_folder_that_is_none_is_reported),
         cmocka_unit_test(files_that_do_not_fit_are_refused),
         cmocka_unit_test(labels_are_numbers_for_a_loss_that_compares_them),
         cmocka_unit_test(a_label_may_have_a_number_for_each_output),

@@ -17,6 +17,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_run.h"
+#include "tests/support/tested_device.h"
 
 enum { STEPS = 5 };
 
@@ -111,6 +112,64 @@ static void measuring_changes_no_bit_of_the_training(void **state)
         outcome_fini(&without);
         small_run_destroy(&run);
         assert_int_equal(dp_mem_live(), live);
+    }
+}
+
+/* A way to share, and the strategy whose sum alone is its limit. */
+struct way {
+    const char *set, *by;
+    int gpus; /* that it needs; 0: none */
+};
+
+static size_t names_its_sum(struct dp_group *group, const void *context)
+{
+    const struct dp_limits_config config = {.threads = 1, .quick = true};
+    const struct way *way = context;
+    const char *sets[] = {way->set, NULL};
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    struct small_run run;
+    struct dp_limits l = {0};
+    size_t wrong = 1;
+
+    if (small_run_create(&run, small_dense, sets) == 0 &&
+        small_run_trainer(&run, group, 40, &t) == DP_OK && dp_trainer_step(t, &report) == DP_OK &&
+        dp_limits_measure(t, &config, &l) == DP_OK &&
+        dp_exchange_barrier(t->exchange) == DP_OK) { /* memory of ranks as threads is freed */
+        const struct dp_exchange_speed *sum = &l.sum;
+        wrong = !(sum->bytes > 0.0 && sum->step_s > 0.0 && sum->whole_s > 0.0) ||
+                strcmp(sum->by, way->by) != 0 || dp_trainer_step(t, &report) != DP_OK;
+        if (wrong > 0) {
+            print_error("%s: %g bytes by '%s', not %s\n", way->set, sum->bytes, sum->by, way->by);
+        }
+    }
+    dp_limits_free(&l);
+    dp_trainer_destroy(t);
+    small_run_destroy(&run);
+    return wrong;
+}
+
+static void the_limit_of_a_sum_is_of_the_strategy_of_the_run(void **state)
+{
+    static const struct way ways[] = {
+        {"comm.strategy=shm", "shm", 0},
+        {"comm.strategy=zero1:over=direct", "direct", 0},
+        {"comm.strategy=ipc", "ipc", 1},
+        {"comm.strategy=zero1:over=ipc", "ipc", 1},
+        {"comm.strategy=staged", "staged", 1},
+        {"comm.strategy=nccl", "nccl", 2},
+        {"comm.strategy=zero1:over=nccl", "nccl", 2},
+    };
+    const struct dp_device *device = NULL;
+    (void)state;
+
+    assert_int_equal(dp_device_find(tested_device_or("ref"), &device), DP_OK);
+    const int gpus = device->host_memory ? 0 : device->units->count();
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (ways[i].gpus <= gpus) {
+            assert_int_equal(on_local_ranks(2, names_its_sum, &ways[i]), 0);
+        }
     }
 }
 
@@ -211,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
+        cmocka_unit_test(the_limit_of_a_sum_is_of_the_strategy_of_the_run),
         cmocka_unit_test(what_a_layer_reaches_raises_a_limit_and_is_said),
         cmocka_unit_test(without_memory_less_is_measured_and_training_continues),
         cmocka_unit_test_setup_teardown(rates_are_kept_by_key, scratch_create, scratch_destroy),

@@ -140,6 +140,24 @@ static void a_page_of_many_ranks_without_steps_and_losses(void **state)
     assert_null(strstr(page, "inf%"));
 }
 
+static void a_unit_fits_its_number(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {
+        {474800, "475 kB/s"},   {8034000, "8.03 MB/s"}, {0, "0 B/s"},
+        {9.996, "10.0 B/s"},    {999.6, "1.00 kB/s"},   {123456789012345.0, "123 TB/s"},
+        {12.34e9, "12.3 GB/s"}, {(double)NAN, "-"},     {(double)INFINITY, "-"},
+    };
+    char text[DP_FIGURE_BYTES];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(dp_figure_unit(text, cases[i].value, "B/s"), cases[i].text);
+    }
+}
+
 static void the_page_of_a_run_has_its_figures(void **state)
 {
     (void)state;
@@ -300,6 +318,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_escaped),
         cmocka_unit_test(a_number_that_vanishes_has_no_sign),
+        cmocka_unit_test(a_unit_fits_its_number),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(a_page_of_many_ranks_without_steps_and_losses),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),

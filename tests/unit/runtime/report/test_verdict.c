@@ -299,7 +299,7 @@ static void communication_gets_the_action_that_fits(void **state)
     run.summary.wire_bytes_per_step = 6000000;
     assert_verdict(&run, "communication", 0.4, 1000.0 * 2 * 100 / (2 * 60 + 20));
     assert_string_equal(judged(&run).evidence,
-                        "40 % of the step waits for gradients (ring): 6.0 MB "
+                        "40 % of the step waits for gradients (ring): 6.00 MB "
                         "in 60.0 ms of jobs, 100 MB/s");
     set_text(run.ranks[1].host, "other"); /* half the bytes take half of 60 ms */
     assert_verdict(&run, "communication", 0.4, 1000.0 * 100 / 70);
@@ -438,21 +438,35 @@ static void without_steady_steps_there_is_no_verdict(void **state)
     assert_string_equal(judged(&run).text, "");
 }
 
-/* Every term of the calculation is printed, and the verdict. */
+static void explain(const struct run *run, bool printed, char *text, size_t size)
+{
+    FILE *file = fmemopen(text, size, "w");
+
+    assert_non_null(file);
+    dp_verdict_explain(&run->summary, printed, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Every term of the calculation is printed, and the verdict, unless it was. */
 static void an_explanation_has_the_terms_and_the_verdict(void **state)
 {
     static const char *const parts[] = {"a steady step of 100.000 ms", "70.000 ms  70.0 %  forward",
                                         "communication      20.000 ms  20.0 %", "2 x 80.000 ms of",
                                         "verdict: communication-bound"};
     char text[4096] = "";
-    FILE *file = fmemopen(text, sizeof(text), "w");
     struct run run;
     (void)state;
 
-    assert_non_null(file);
     fill(&run, 70, 20, 10);
-    dp_verdict_explain(&run.summary, file);
-    assert_int_equal(fclose(file), 0);
+    const struct dp_verdict verdict = judged(&run);
+    run.summary.verdict = verdict.text;
+    explain(&run, true, text, sizeof(text));
+    assert_non_null(strstr(text, parts[0]));
+    assert_null(strstr(text, "verdict:"));
+    run.summary.verdict = "another, by older rules";
+    explain(&run, true, text, sizeof(text));
+    assert_non_null(strstr(text, "verdict: communication-bound"));
+    explain(&run, false, text, sizeof(text));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (strstr(text, parts[i]) == NULL) {
             fail_msg("'%s' is not in:\n%s", parts[i], text);

@@ -80,6 +80,13 @@ static const struct dp_trace_event events[] = {
      .index = 1,
      .what = DP_PHASE_LOAD,
      .kind = DP_TRACE_SPAN},
+    {.begin_ns = 3200,
+     .end_ns = 3700,
+     .arg = 5,
+     .lane = DP_LANE_GPU_COPY,
+     .index = 2,
+     .what = DP_WORK_TO_HOST,
+     .kind = DP_TRACE_WORK},
     {.begin_ns = 5500,
      .value = 1e300,
      .lane = DP_LANE_COMPUTE,
@@ -132,6 +139,7 @@ static void events_become_the_chrome_format(void **state)
     struct dp_json *json = written(2);
     const struct dp_json *span = event_of(json, "X", 0), *job = event_of(json, "X", 1);
     const struct dp_json *begin = event_of(json, "s", 1), *end = event_of(json, "f", 1);
+    const struct dp_json *work = event_of(json, "X", 3);
     (void)state;
 
     assert_true(number(span, "ts") == 1.0 && number(span, "dur") == 3.5);
@@ -140,6 +148,9 @@ static void events_become_the_chrome_format(void **state)
     assert_true(number(dp_json_get(span, "args"), "step") == 10); /* as people count */
     assert_string_equal(dp_json_text(dp_json_get(job, "name")), "bucket 2");
     assert_true(number(job, "dur") == 1.001);
+    assert_string_equal(dp_json_text(dp_json_get(work, "name")), "to host 5");
+    assert_true(number(work, "ts") == 2.2 && number(work, "dur") == 0.5);
+    assert_true(number(dp_json_get(work, "args"), "bucket") == 5);
     assert_true(number(begin, "pid") == 1 && number(begin, "id") == number(end, "id"));
     assert_true(number(begin, "id") != number(event_of(json, "s", 0), "id")); /* of rank 0 */
     assert_true(number(end, "ts") == number(job, "ts"));
@@ -151,8 +162,8 @@ static void events_become_the_chrome_format(void **state)
 
 static void every_lane_has_a_name_and_no_host_breaks_the_file(void **state)
 {
-    static const char *const names[] = {"compute", "communication", "input", "input 2",
-                                        "checkpoint"};
+    static const char *const names[] = {"compute",    "communication", "input",      "input 2",
+                                        "checkpoint", "GPU copy",      "GPU copy 2", "GPU copy 3"};
     struct dp_json *json = written(1);
     const struct dp_json *list = dp_json_get(json, "traceEvents");
     size_t named = 0;
@@ -165,7 +176,7 @@ static void every_lane_has_a_name_and_no_host_breaks_the_file(void **state)
                                 names[named++]);
         }
     }
-    assert_int_equal(named, 5);
+    assert_int_equal(named, sizeof(names) / sizeof(names[0]));
     assert_non_null(strstr(
         dp_json_text(dp_json_get(dp_json_get(event_of(json, "M", 0), "args"), "name")), "rank 0"));
     dp_json_destroy(json);

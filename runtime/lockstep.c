@@ -135,6 +135,12 @@ static dp_status check_mode(const struct dp_run_job *job)
 
     const bool reads = job->config->data.input_ranks > 0;
 
+    if (dp_config_shrinks(job->config)) {
+        return refuse(job, DP_ERR_CONFIG,
+                      "%s: a program of your own cannot go back to the beginning of a step: leave "
+                      "it out; ddp_train can",
+                      dp_config_where(job->config, "train.on_rank_failure", where, sizeof(where)));
+    }
     if (job->config->train.eval_rank || reads) {
         return refuse(job, DP_ERR_CONFIG,
                       "%s: in a program of your own all ranks train: leave it out; ddp_train can "

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/system/launcher.h"
+#include "collectives/core/loss_mpi.h"
 
 dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
 {
@@ -12,6 +13,9 @@ dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
 
     if (code == MPI_SUCCESS) {
         return DP_OK;
+    }
+    if (dp_mpi_is_loss(code)) {
+        return DP_ERR_CANCELLED;
     }
     (void)MPI_Error_string(code, text, &length);
     return dp_fail(file, line, DP_ERR_MPI, "%s: %s", call, text);

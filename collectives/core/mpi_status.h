@@ -9,7 +9,8 @@
 
 #include "base/status.h"
 
-/* Returns DP_OK for MPI_SUCCESS; otherwise reports call and reason and returns DP_ERR_MPI. */
+/* Returns DP_OK for MPI_SUCCESS; otherwise reports call and reason and returns DP_ERR_MPI. Where a
+ * rank is lost and the others may go on it returns DP_ERR_CANCELLED, and reports nothing. */
 DP_CHECKED dp_status dp_from_mpi(const char *file, int line, const char *call, int code);
 #define DP_MPI(call) dp_from_mpi(__FILE__, __LINE__, #call, (call))
 

@@ -8,8 +8,11 @@
 
 #include "base/log.h"
 #include "collectives/core/backoff.h"
+#include "collectives/core/left_memory.h"
 #include "collectives/core/mpi_status.h"
+#include "collectives/core/open_transfers_mpi.h"
 #include "collectives/core/pieces_mpi.h"
+#include "collectives/core/shrink_mpi.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/window_fits_mpi.h"
 
@@ -21,13 +24,16 @@ struct window {
     size_t bytes;
     MPI_Win window;
     char **pieces; /* [size]: address of each rank's piece here; NULL: not reachable */
+    void *mapped;  /* the memory of the whole node, `length` bytes */
+    size_t length;
     enum dp_purpose purpose;
 };
 
 struct mpi_link {
-    MPI_Comm comm, node; /* owned */
-    int *node_of;        /* [size] */
-    int *local_rank_of;  /* [size]: rank within its node */
+    MPI_Comm comm, node;            /* owned */
+    struct dp_open_transfers *open; /* owned; NULL: a rank that is lost ends the job */
+    int *node_of;                   /* [size] */
+    int *local_rank_of;             /* [size]: rank within its node */
     struct window windows[MPI_REGIONS];
     bool warned;
     struct dp_wire_pace pace; /* of the wire */
@@ -52,9 +58,12 @@ static dp_status mpi_start(struct dp_group *group, struct dp_slice out, struct d
         DP_TRY(dp_pieces_start(link->comm, in, transfer->from, in_bytes > 0, DP_RECEIVE,
                                transfer->in));
     }
-    return transfer->to >= 0 ? dp_pieces_start(link->comm, out, transfer->to, out_bytes > 0,
-                                               DP_SEND, transfer->out)
-                             : DP_OK;
+    if (transfer->to >= 0) {
+        DP_TRY(
+            dp_pieces_start(link->comm, out, transfer->to, out_bytes > 0, DP_SEND, transfer->out));
+    }
+    dp_open_transfers_add(link->open, transfer);
+    return DP_OK;
 }
 
 static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer)
@@ -67,7 +76,9 @@ static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer
         .expect_ns = dp_wire_pace_expect(&link->pace, transfer->far_bytes),
     };
 
-    DP_TRY(dp_pieces_wait(&backoff, requests.all, requests.count));
+    const dp_status status = dp_pieces_wait(&backoff, requests.all, requests.count);
+    dp_open_transfers_end(link->open, transfer, status == DP_OK ? NULL : &requests);
+    DP_TRY(status);
     if (transfer->far_bytes > 0) {
         dp_wire_pace_note(&link->pace, transfer->far_bytes, backoff.begin_ns);
     }
@@ -76,13 +87,17 @@ static dp_status mpi_finish(struct dp_group *group, struct dp_transfer *transfer
 
 static dp_status mpi_test(struct dp_group *group, struct dp_transfer *transfer, bool *done)
 {
+    const struct mpi_link *link = group->link;
     struct dp_requests requests = dp_pieces_requests(transfer);
     int all = 0;
+    const dp_status status =
+        DP_MPI(MPI_Testall(requests.count, requests.all, &all, MPI_STATUSES_IGNORE));
 
-    (void)group;
-    DP_TRY(DP_MPI(MPI_Testall(requests.count, requests.all, &all, MPI_STATUSES_IGNORE)));
-    *done = all != 0; /* until then requests stay unchanged */
-    return DP_OK;
+    *done = status == DP_OK && all != 0; /* until then requests stay unchanged */
+    if (status != DP_OK || all != 0) {
+        dp_open_transfers_end(link->open, transfer, status == DP_OK ? NULL : &requests);
+    }
+    return status;
 }
 
 static struct window *window_of(const struct dp_group *group, const void *place)
@@ -110,6 +125,18 @@ static char *align_piece(char *base)
 static size_t piece_length(size_t bytes)
 {
     return dp_round_up(bytes + DP_MEM_ALIGN, 4096);
+}
+
+/* MPI maps all pieces together, whole pages each. */
+static void note_mapped(struct window *w, char *piece, size_t length)
+{
+    char *const known = w->mapped != NULL ? w->mapped : piece;
+    char *const known_end = known + w->length, *const piece_end = piece + length;
+    char *const begin = piece < known ? piece : known;
+    const char *const end = piece_end > known_end ? piece_end : known_end;
+
+    w->mapped = begin;
+    w->length = (size_t)(end - begin);
 }
 
 /* Maps the pieces of all ranks of this node. Every rank touches its own first, so that the pages
@@ -140,6 +167,7 @@ static dp_status window_open(const struct dp_group *group, struct window *w, siz
         if (link->node_of[i] == link->node_of[group->rank]) {
             DP_TRY(DP_MPI(MPI_Win_shared_query(w->window, link->local_rank_of[i], &length, &unit,
                                                &w->pieces[i])));
+            note_mapped(w, w->pieces[i], (size_t)length);
             w->pieces[i] = align_piece(w->pieces[i]);
         }
     }
@@ -181,6 +209,8 @@ static void window_close(const struct dp_group *group, struct window *w)
     if (w->window != MPI_WIN_NULL) {
         if (!left(group)) {
             (void)MPI_Win_free(&w->window);
+        } else {
+            dp_left_memory_add(w->mapped, w->length);
         }
         dp_mem_count(w->purpose, -(long long)w->bytes);
     } else {
@@ -194,8 +224,12 @@ static void window_close(const struct dp_group *group, struct window *w)
 static bool all_agree(MPI_Comm comm, bool mine)
 {
     int in = mine, out = 0;
+    const int code = MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, comm);
 
-    return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, comm) == MPI_SUCCESS && out != 0;
+    if (dp_mpi_is_loss(code)) {
+        dp_mpi_revoke(comm); /* others may wait for this rank */
+    }
+    return code == MPI_SUCCESS && out != 0;
 }
 
 static void *mpi_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
@@ -272,6 +306,7 @@ static void mpi_close(struct dp_group *group)
     if (link->comm != MPI_COMM_NULL && !left(group)) {
         (void)MPI_Comm_free(&link->comm);
     }
+    dp_open_transfers_destroy(link->open);
     dp_free(link->local_rank_of);
     dp_free(link->node_of);
     dp_free(link);
@@ -342,12 +377,18 @@ dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group
         goto failed;
     }
     group->node_of = link->node_of;
+    if (dp_mpi_why_no_shrink() == NULL) {
+        DP_TRY_GOTO(dp_open_transfers_create(&link->open), status, failed);
+    }
     DP_TRY_GOTO(find_nodes(group), status, failed);
     *out = group;
     return DP_OK;
 
 failed:
     atomic_store(cancel, 1); /* the others may be in another collective: no wait for them */
+    if (status == DP_ERR_CANCELLED && link->comm != MPI_COMM_NULL) {
+        dp_mpi_revoke(link->comm);
+    }
     mpi_close(group);
     return status;
 }
@@ -418,4 +459,13 @@ dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
     struct dp_backoff backoff = {.cancel = group->cancel, .spin_ns = group->spin_ns};
 
     return dp_pieces_wait(&backoff, request, 1);
+}
+
+void dp_mpi_group_revoke(struct dp_group *group)
+{
+    const struct mpi_link *link = group->link;
+
+    dp_mpi_revoke(link->comm);
+    dp_mpi_revoke(link->node);
+    dp_open_transfers_drain(link->open);
 }

@@ -21,6 +21,13 @@ bool dp_mpi_connects(const struct dp_group *group);
 DP_CHECKED dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out);
 void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm);
 
+/*
+ * A rank of the group is lost: ends all messages of the group on all ranks, which go on without it
+ * (shrink_mpi.h), and returns when those of this rank have ended, so that their memory may be
+ * released. No other thread may be in MPI. Only the release of the group may follow.
+ */
+void dp_mpi_group_revoke(struct dp_group *group);
+
 /* Waits for a request without spinning, as all waits of the group do. */
 DP_CHECKED dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request);
 

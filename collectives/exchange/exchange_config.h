@@ -27,11 +27,11 @@ struct dp_exchange_config {
     enum dp_run run;
     size_t scratch_count; /* largest dp_exchange_sum or dp_exchange_sum_host, in numbers */
     int servers;          /* number of servers: the last ranks, which have no gradients; 0: none */
-    bool whole;           /* every rank updates all weights: local steps, averages */
-    bool deferred;        /* the caller can handle deferred buckets */
-    bool ordered;         /* sums must keep the tree's order over ranks: lanes */
-    bool checked;         /* messages have checksums (message_check.h) */
-    size_t tail_made;     /* elements of the tail, the first ones, that the device computes */
+    bool whole;    /* every rank updates all weights: local steps, averages, going on without one */
+    bool deferred; /* the caller can handle deferred buckets */
+    bool ordered;  /* sums must keep the tree's order over ranks: lanes */
+    bool checked;  /* messages have checksums (message_check.h) */
+    size_t tail_made; /* elements of the tail, the first ones, that the device computes */
     const struct dp_device *device;
     int threads;                             /* of this rank: sums use them while they are idle */
     const struct dp_consistency_item *items; /* what else must be equal on all ranks; NULL:

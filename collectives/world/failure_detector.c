@@ -51,6 +51,7 @@ struct dp_failure_detector {
     uint64_t hung_ns;             /* when that was found; 0: it was not */
     bool reports;                 /* this rank was the one to report when it was found */
     bool told;                    /* it has */
+    uint64_t expected_ns;         /* since when its end is expected; 0: it is not */
     bool reports_loss;            /* it has reported a rank or host that is lost */
     uint64_t ended_ns;            /* when another host was found to have; 0: none was */
     dp_hang_hook *hook;           /* under the mutex */
@@ -59,8 +60,12 @@ struct dp_failure_detector {
     void *loss_context;
 };
 
-static atomic_bool hung_up;     /* a thread wrote to a rank that is gone */
-static struct sigaction before; /* how SIGPIPE was handled before */
+/* How long ranks may take to go on without one that has died: as long as a start. */
+static const uint64_t shrink_ns = 300000000000;
+
+static const atomic_bool *go_on; /* config.shrinks of the detector that handles SIGPIPE */
+static atomic_bool hung_up;      /* a thread wrote to a rank that is gone */
+static struct sigaction before;  /* how SIGPIPE was handled before */
 
 /* Whether the broken pipe is our own stdout or stderr. */
 static bool output_broken(void)
@@ -89,6 +94,10 @@ static void on_broken_pipe(int number)
 
     if (output_broken()) {
         pass_on(number);
+        errno = saved;
+        return;
+    }
+    if (go_on != NULL && atomic_load(go_on)) { /* Open MPI notices that the write failed */
         errno = saved;
         return;
     }
@@ -155,6 +164,10 @@ static void look(struct dp_failure_detector *detector)
     }
     if (atomic_load(&detector->lost_ns) == 0) {
         atomic_store(&detector->lost_ns, now_ns);
+    }
+    if (loss.silent_s == 0 && config->shrinks != NULL && atomic_load(config->shrinks)) {
+        atomic_store(config->cancel, 1); /* the main thread reports it */
+        return;
     }
     if (now_ns - atomic_load(&detector->lost_ns) < GRACE_NS) {
         return;
@@ -357,8 +370,12 @@ static void *look_out(void *arg)
     ignore_broken_pipe();
     (void)pthread_mutex_lock(&detector->mutex);
     while (!detector->stop) {
-        look(detector);
-        look_at_progress(detector);
+        if (detector->expected_ns == 0) {
+            look(detector);
+            look_at_progress(detector);
+        } else if (dp_now_ns() - detector->expected_ns > shrink_ns) {
+            detector->config.abort(dp_status_exit(DP_ERR_HUNG));
+        }
         looks += atomic_load(&hung_up);
         tell_of_hanging(detector, looks);
         sleep_a_while(detector);
@@ -387,6 +404,7 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
         return DP_FAIL(DP_ERR_NOMEM, "failure detector");
     }
     detector->config = *config;
+    go_on = config->shrinks;
     (void)sigaction(SIGPIPE, &hang, &before);
     (void)pthread_mutex_init(&detector->mutex, NULL);
     (void)pthread_condattr_init(&clock);
@@ -401,6 +419,20 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
     }
     *out = detector;
     return DP_OK;
+}
+
+bool dp_failure_detector_lost(const struct dp_failure_detector *detector)
+{
+    return detector != NULL && atomic_load(&detector->lost_ns) != 0;
+}
+
+void dp_failure_detector_expect_end(struct dp_failure_detector *detector)
+{
+    if (detector != NULL) {
+        (void)pthread_mutex_lock(&detector->mutex);
+        detector->expected_ns = dp_now_ns();
+        (void)pthread_mutex_unlock(&detector->mutex);
+    }
 }
 
 bool dp_failure_detector_hung(const struct dp_failure_detector *detector)

@@ -11,6 +11,9 @@
  * found it ends the job: by itself, or after three seconds through its failure detector. So it does
  * when ranks live but make no progress (watchdog.h).
  *
+ * Where ranks go on without those that die (dp_world_shrink), waits end as soon as a death is seen,
+ * nothing is reported here, and no writing thread is held.
+ *
  * Where Open MPI writes to a rank that has died, SIGPIPE would end this process before it could
  * report. With SIGPIPE ignored, Open MPI (4.1, TCP) prints lines of its own and retries for ever.
  * So the failure detector holds the writing thread for six seconds, in which it reports the death
@@ -35,6 +38,7 @@ struct dp_failure_detector_config {
     void (*abort)(int code);       /* ends all ranks of the job, and does not return */
     struct dp_watchdog *watchdog;  /* NULL: none */
     struct dp_hang_gather *gather; /* NULL: no connection to other hosts */
+    const atomic_bool *shrinks; /* whether ranks go on without those that die; NULL: they do not */
     int launcher_s; /* how long the launcher, which ends the job after a death, may take to do so on
                      * a busy machine; 0: it may be one that never does */
 };
@@ -54,6 +58,14 @@ void dp_failure_detector_stand_by(const struct dp_failure_detector *detector);
 /* Whether the job ends without knowing how some of its ranks do: a host is silent, or ranks make no
  * progress. false for NULL. */
 bool dp_failure_detector_hung(const struct dp_failure_detector *detector);
+
+/* Whether a rank was seen to be lost. false for NULL. */
+bool dp_failure_detector_lost(const struct dp_failure_detector *detector);
+
+/* Ranks are about to go on without one that is lost, and then have another failure detector. From
+ * now on this one looks at nothing, but ends the job if it still exists after five minutes. NULL is
+ * ignored. */
+void dp_failure_detector_expect_end(struct dp_failure_detector *detector);
 
 /* What the rank that reports a hang calls after its report, on the thread of the detector, while
  * any other thread may be stuck: `cause` names the ranks that did not arrive. NULL: nothing. When

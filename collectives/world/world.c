@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collectives/core/backoff.h"
 #include "collectives/core/consistency.h"
 #include "collectives/core/engine.h"
+#include "collectives/core/left_memory.h"
 #include "collectives/core/mpi_status.h"
+#include "collectives/core/shrink_mpi.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/transport_mpi.h"
 #include "collectives/core/window_fits_mpi.h"
@@ -46,49 +49,16 @@ static const uint64_t rest_ns = 1000000000;
  * a rank that ends the job before it does takes the dead rank's exit code from it. */
 enum { MPIRUN_S = 30 };
 
+/* How long the failure detector may take to see why a wait ended. */
+static const uint64_t find_ns = 5000000000;
+
+/* Of all ranks of the world that is there, or comes next. */
+static MPI_Comm everyone = MPI_COMM_WORLD;
+
 /* State of dp_world_farewell(): the current world, and whether this process was asked to end. */
 static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_world *the_world;
 static bool asked_to_end;
-
-int dp_world_launch_rank(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = getenv(names[i]);
-        if (text != NULL) {
-            return (int)strtol(text, NULL, 10);
-        }
-    }
-    return -1;
-}
-
-/* Refuses a process that is one of several, as its launcher says, but has found no other: each
- * would train by itself, and write the same files. */
-static dp_status check_alone(void)
-{
-    /* How many processes there are, by Open MPI, PMI (MPICH), Flux and Slurm; the nearest launcher
-     * comes first, and decides. */
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE",
-                                        "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
-    const char *text = NULL;
-    size_t i = 0;
-
-    while (text == NULL && i < sizeof(sizes) / sizeof(sizes[0])) {
-        const bool known = strncmp(sizes[i], "SLURM", 5) != 0 || getenv("SLURM_PROCID") != NULL;
-        text = known ? getenv(sizes[i]) : NULL;
-        i++;
-    }
-    if (text == NULL || strtol(text, NULL, 10) <= 1) {
-        return DP_OK;
-    }
-    return DP_FAIL(DP_ERR_USAGE,
-                   "this process is alone, but its launcher says %s=%s: start it by launch/mpirun, "
-                   "or by srun --mpi=pmix where MPI has PMIx; to run one process alone: env -u %s",
-                   sizes[i - 1], text,
-                   strncmp(sizes[i - 1], "SLURM", 5) == 0 ? "SLURM_PROCID" : sizes[i - 1]);
-}
 
 /* Each run of white space becomes one space. */
 static void squeeze(char *text)
@@ -128,7 +98,7 @@ static dp_status world_over_mpi(struct dp_world *world)
     squeeze(version); /* MPICH has tabs in it */
     (void)snprintf(world->library, sizeof(world->library), "%.*s", (int)sizeof(world->library) - 1,
                    version);
-    DP_TRY(dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, &world->all));
+    DP_TRY(dp_mpi_group_create(everyone, &world->cancel, &world->all));
     dp_mpi_fabric(world->all->nodes, world->fabric);
     return DP_OK;
 }
@@ -177,8 +147,11 @@ static struct dp_loss lost(void *liveness)
 /* An error here may be this rank's alone. */
 static dp_status watch(struct dp_world *world)
 {
-    struct dp_failure_detector_config config = {
-        .cancel = world->all->cancel, .lost = lost, .launcher_s = world->mpirun ? MPIRUN_S : 0};
+    const bool launcher_ends = world->mpirun && dp_mpi_why_no_shrink() != NULL;
+    struct dp_failure_detector_config config = {.cancel = world->all->cancel,
+                                                .lost = lost,
+                                                .shrinks = &world->shrinks,
+                                                .launcher_s = launcher_ends ? MPIRUN_S : 0};
     dp_status status = DP_OK;
 
     if (world->all->size > 1) {
@@ -195,6 +168,12 @@ static dp_status watch(struct dp_world *world)
         config.gather = world->gather;
         config.context = world->liveness;
         config.abort = end_job;
+    }
+    if (status == DP_OK) { /* that of a world that has lost ranks watched until now */
+        dp_failure_detector_destroy(world->detector);
+        world->detector = NULL;
+    }
+    if (status == DP_OK && world->all->size > 1) {
         status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
@@ -228,6 +207,34 @@ void dp_world_farewell(void)
     (void)pthread_mutex_unlock(&farewell_mutex);
 }
 
+/* There is a group of all ranks; where this fails it is gone. */
+static dp_status open_world(struct dp_world *world)
+{
+    const int size = world->all->size;
+    dp_status status = DP_OK;
+
+    dp_log_set_identity(world->all->rank, size, world->host);
+    dp_free(world->first_rank_of);
+    world->first_rank_of = dp_zalloc((size_t)size, sizeof(int));
+    if (world->first_rank_of == NULL) {
+        status = DP_FAIL(DP_ERR_NOMEM, "world of %d ranks", size);
+    } else if (world->mpi && everyone != MPI_COMM_NULL) {
+        status = dp_mpi_ranks_in(everyone, size, MPI_COMM_WORLD, world->first_rank_of);
+    }
+    if (status != DP_OK) {
+        dp_group_leave(world->all, status);
+        dp_group_destroy(world->all);
+    }
+    DP_TRY(status);
+    DP_TRY(watch(world));
+    dp_world_unite(world);
+    if (world->liveness != NULL) {
+        dp_trace_publish(DP_TRACE_WATCHDOG, dp_liveness_mark(world->liveness));
+    }
+    set_world(world);
+    return DP_OK;
+}
+
 dp_status dp_world_create(struct dp_world **out)
 {
     struct dp_world *world = dp_zalloc(1, sizeof(*world));
@@ -244,32 +251,24 @@ dp_status dp_world_create(struct dp_world **out)
         status = dp_local_alone(&world->all);
     }
     if (status == DP_OK && world->all->size == 1) {
-        status = check_alone();
+        status = dp_launched_alone();
         if (status != DP_OK) {
             dp_group_destroy(world->all);
         }
     }
-    if (status == DP_OK) {
-        dp_log_set_identity(world->all->rank, world->all->size, world->host);
-        status = watch(world);
-    }
+    status = status == DP_OK ? open_world(world) : status;
     if (status != DP_OK) {
+        dp_free(world->first_rank_of);
         dp_free(world);
         return status;
     }
-    dp_world_unite(world);
-    if (world->liveness != NULL) {
-        dp_trace_publish(DP_TRACE_WATCHDOG, dp_liveness_mark(world->liveness));
-    }
-    set_world(world);
     *out = world;
     return DP_OK;
 }
 
 dp_status dp_world_group(struct dp_world *world, struct dp_group **out)
 {
-    return world->mpi ? dp_mpi_group_create(MPI_COMM_WORLD, &world->cancel, out)
-                      : dp_local_alone(out);
+    return world->mpi ? dp_mpi_group_create(everyone, &world->cancel, out) : dp_local_alone(out);
 }
 
 dp_status dp_world_divide(struct dp_world *world, const struct dp_roles *roles)
@@ -285,7 +284,7 @@ dp_status dp_world_divide(struct dp_world *world, const struct dp_roles *roles)
         return DP_OK;
     }
     world->train = NULL;
-    DP_TRY(DP_MPI(MPI_Comm_split(MPI_COMM_WORLD, shares ? 0 : MPI_UNDEFINED, rank, &some)));
+    DP_TRY(DP_MPI(MPI_Comm_split(everyone, shares ? 0 : MPI_UNDEFINED, rank, &some)));
     if (shares) {
         status = dp_mpi_group_create(some, &world->cancel, &world->train);
         (void)MPI_Comm_free(&some); /* the group has a copy */
@@ -316,10 +315,145 @@ dp_status dp_world_meet(struct dp_world *world, const char *asked, dp_status min
     return dp_consistency_check(world->all, &item, 1);
 }
 
+/* ---- ranks that are lost ---- */
+
+const char *dp_world_why_no_shrink(const struct dp_world *world)
+{
+    return world->mpi ? dp_mpi_why_no_shrink() : NULL;
+}
+
+void dp_world_allow_shrink(struct dp_world *world, bool on)
+{
+    atomic_store(&world->shrinks, on && dp_world_why_no_shrink(world) == NULL);
+}
+
+bool dp_world_lost(struct dp_world *world)
+{
+    struct dp_backoff backoff = {.spin_ns = 0};
+    MPI_Comm comm = MPI_COMM_NULL;
+    bool lost = false;
+
+    if (!world->mpi || !atomic_load(&world->shrinks)) {
+        return false;
+    }
+    dp_group_leave(world->all, DP_ERR_INTERNAL);
+    /* Only one thread at a time may be inside MPI. */
+    if (!dp_engines_rest(rest_ns) || dp_mpi_comm_open(world->all, &comm) != DP_OK) {
+        return false;
+    }
+    while (!lost && backoff.waited_ns < find_ns) {
+        lost = dp_failure_detector_lost(world->detector) || dp_mpi_has_lost(comm);
+        (void)dp_backoff_wait(&backoff);
+    }
+    if (lost) {
+        dp_failure_detector_expect_end(world->detector);
+        dp_mpi_group_revoke(world->all);
+    }
+    return lost;
+}
+
+static dp_status note_loss(const struct dp_world *world, MPI_Comm before, MPI_Comm after,
+                           struct dp_world_loss *loss)
+{
+    const int size = world->all->size;
+    int *now = dp_zalloc((size_t)size, sizeof(*now));
+    dp_status status;
+
+    if (now == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "ranks that are left of %d", size);
+    }
+    loss->count = loss->left = 0;
+    status = dp_mpi_ranks_in(before, size, after, now);
+    for (int i = 0; i < size && status == DP_OK; i++) {
+        loss->left += now[i] >= 0;
+        if (now[i] < 0 && loss->count < DP_WORLD_LOST_MOST) {
+            loss->ranks[loss->count++] = world->first_rank_of[i];
+        }
+    }
+    dp_free(now);
+    return status;
+}
+
+/* What watched the ranks of the old world, but its failure detector; and its group, from which no
+ * rank is waited for. */
+static void leave_behind(struct dp_world *world)
+{
+    static atomic_int over = 1;
+
+    world->all->cancel = &over;
+    dp_hang_gather_destroy(world->gather);
+    dp_watchdog_destroy(world->watchdog);
+    dp_liveness_destroy(world->liveness);
+    dp_group_destroy(world->all);
+    world->gather = NULL;
+    world->watchdog = NULL;
+    world->liveness = NULL;
+    world->all = world->train = NULL;
+}
+
+/* Of the ranks of `after` those that go on; MPI_COMM_NULL on the others. */
+static dp_status choose(MPI_Comm after, int size, int lanes, MPI_Comm *out)
+{
+    int rank = 0, most = lanes > 0 ? lanes : size;
+
+    while (most > size) {
+        most /= 2;
+    }
+    *out = after;
+    if (most == size) {
+        return DP_OK;
+    }
+    DP_TRY(DP_MPI(MPI_Comm_rank(after, &rank)));
+    return DP_MPI(MPI_Comm_split(after, rank < most ? 0 : MPI_UNDEFINED, rank, out));
+}
+
+static dp_status shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss)
+{
+    MPI_Comm before = MPI_COMM_NULL, after = MPI_COMM_NULL;
+
+    DP_TRY(dp_mpi_comm_open(world->all, &before));
+    DP_TRY(dp_mpi_shrink(before, &after));
+    DP_TRY(note_loss(world, before, after, loss));
+    set_world(NULL);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    leave_behind(world);
+    dp_left_memory_drop();
+    atomic_store(&world->cancel, 0);
+    DP_TRY(choose(after, loss->left, lanes, &everyone));
+    DP_TRY(everyone == MPI_COMM_NULL ? dp_local_alone(&world->all)
+                                     : dp_mpi_group_create(everyone, &world->cancel, &world->all));
+    return open_world(world);
+}
+
+bool dp_world_shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss)
+{
+    if (shrink(world, lanes, loss) != DP_OK) {
+        end_job(dp_status_exit(DP_ERR_HUNG));
+    }
+    return everyone != MPI_COMM_NULL;
+}
+
+/* Where ranks were lost. MPI_Finalize may wait for ever if one dies in it, and takes a core while
+ * it waits (Open MPI 5.0.11); so this process just ends. The others may still wait for the last
+ * message. */
+static void leave_mpi(struct dp_world *world)
+{
+    if (dp_group_barrier(world->all) != DP_OK) {
+        DP_DEBUG("another rank has left already");
+    }
+    dp_world_farewell();
+    atomic_store(&world->cancel, 1); /* nothing is released together */
+}
+
 void dp_world_destroy(struct dp_world *world)
 {
+    const bool shrunk = everyone != MPI_COMM_WORLD;
+
     if (world == NULL) {
         return;
+    }
+    if (shrunk) {
+        leave_mpi(world);
     }
     set_world(NULL);
     dp_failure_detector_destroy(
@@ -330,9 +464,10 @@ void dp_world_destroy(struct dp_world *world)
     dp_liveness_destroy(world->liveness);
     dp_world_unite(world);
     dp_group_destroy(world->all);
-    if (world->mpi) {
+    if (world->mpi && !shrunk) {
         (void)MPI_Finalize();
     }
+    dp_free(world->first_rank_of);
     dp_free(world);
 }
 

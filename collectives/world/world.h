@@ -6,12 +6,15 @@
 
 #include "collectives/core/fabric_mpi.h"
 #include "collectives/core/group.h"
+#include "collectives/world/launched.h"
 #include "collectives/world/roles.h"
 
 struct dp_failure_detector;
 struct dp_hang_gather;
 struct dp_liveness;
 struct dp_watchdog;
+
+enum { DP_WORLD_LOST_MOST = 64 };
 
 /* A group is NULL where this rank is not a member. */
 struct dp_world {
@@ -28,14 +31,12 @@ struct dp_world {
     struct dp_watchdog *watchdog;         /* owned; NULL: alone */
     struct dp_hang_gather *gather;        /* owned; NULL: no connection to another host */
     struct dp_failure_detector *detector; /* owned; NULL: alone */
+    int *first_rank_of;  /* owned, [all->size]: the numbers that the ranks had when the job began */
+    atomic_bool shrinks; /* see dp_world_allow_shrink() */
     atomic_int cancel;
     bool broken; /* this rank failed where the others may wait for it: only dp_world_abort() helps;
                   * set by whoever finds out */
 };
-
-/* The rank that mpirun or srun gave this process, known before MPI starts; -1: started by
- * neither. */
-int dp_world_launch_rank(void);
 
 /*
  * Joins the job. Under mpirun or srun this starts MPI (at most once a process), with settings for
@@ -90,6 +91,37 @@ void dp_world_on_hang(struct dp_world *world, void (*hook)(void *context, const 
 /* The same for the rank that reports a lost rank, or host. */
 void dp_world_on_loss(struct dp_world *world, void (*hook)(void *context, const char *cause),
                       void *context);
+
+/* Why the job ends with the first rank that dies, whatever is allowed: a static text; NULL: it need
+ * not. Local. */
+const char *dp_world_why_no_shrink(const struct dp_world *world);
+
+/* Whether a rank that dies ends no more than the waits of the others, which then call
+ * dp_world_shrink(); at first not. All ranks choose alike. Local. */
+void dp_world_allow_shrink(struct dp_world *world, bool on);
+
+/* After an error: whether a rank is lost, for which the others may still be known to wait. Then all
+ * messages of the world have ended on all ranks, and what it had allocated may be released. It
+ * takes up to some seconds to find out. Local. */
+bool dp_world_lost(struct dp_world *world);
+
+/* Ranks that were lost, by the numbers that they had when the job began; the first of them. */
+struct dp_world_loss {
+    int count, left; /* how many; how many ranks live */
+    int ranks[DP_WORLD_LOST_MOST];
+};
+
+/*
+ * After dp_world_lost(): makes the world one of the ranks that live, which keep their order, and
+ * get new numbers. Nothing that was made with the old one is left, but dp_world itself. Collective
+ * over them. Where that fails, as when another rank dies meanwhile, the job ends with the code of
+ * DP_ERR_HUNG.
+ *
+ *   lanes  a power of two: of the ranks so many go on that they divide it, the first ones; 0: all
+ *
+ * Returns whether this one does; else its world has it alone, and it should leave.
+ */
+bool dp_world_shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss);
 
 /* Leaves the job: collective, and ends MPI. */
 void dp_world_destroy(struct dp_world *world);

@@ -25,6 +25,7 @@ enum { DP_OVERLAP_AUTO, DP_OVERLAP_ON, DP_OVERLAP_OFF };
 enum { DP_GRAPH_AUTO, DP_GRAPH_ON, DP_GRAPH_OFF };
 enum { DP_TUNE_AUTO, DP_TUNE_ON, DP_TUNE_OFF };
 enum { DP_DIVERGENCE_STOP, DP_DIVERGENCE_RESTORE };
+enum { DP_RANK_FAILURE_STOP, DP_RANK_FAILURE_SHRINK };
 enum { DP_PRICE_PER_NODE, DP_PRICE_PER_RANK };
 enum { DP_METRIC_TEST_ACCURACY, DP_METRIC_TEST_LOSS, DP_METRIC_TRAIN_LOSS, DP_METRIC_TEST_ERROR };
 
@@ -77,9 +78,10 @@ struct dp_train_config {
     int eval_every; /* epochs; 0: only at the end */
     bool eval_rank; /* the last rank evaluates, and trains nothing */
     double hang_timeout_s;
-    int check_every;   /* steps; 0: never */
-    int verify_sums;   /* steps; 0: never */
-    int on_divergence; /* DP_DIVERGENCE_... */
+    int check_every;     /* steps; 0: never */
+    int verify_sums;     /* steps; 0: never */
+    int on_divergence;   /* DP_DIVERGENCE_... */
+    int on_rank_failure; /* DP_RANK_FAILURE_... */
 };
 
 struct dp_comm_config {
@@ -171,6 +173,13 @@ int dp_config_workers(const struct dp_config *config);
 static inline bool dp_config_stale(const struct dp_config *config)
 {
     return config->train.mode == DP_MODE_ASYNC && config->train.staleness > 0;
+}
+
+/* Whether ranks go on without one that dies (runtime/run/shrink.h): then every rank has all state,
+ * and no step changes any of it before its last message. */
+static inline bool dp_config_shrinks(const struct dp_config *config)
+{
+    return config->train.on_rank_failure == DP_RANK_FAILURE_SHRINK;
 }
 
 #endif

@@ -188,6 +188,35 @@ static bool is_unshared_for_evaluator(const struct dp_config *config)
     return config->train.eval_rank && is_named(config->comm.strategy, "none");
 }
 
+static bool shrinks_in_parts(const struct dp_config *config)
+{
+    const char *strategy = config->comm.strategy;
+
+    return dp_config_shrinks(config) && (config->comm.servers > 0 || is_named(strategy, "none") ||
+                                         is_named(strategy, "ps") || is_named(strategy, "zero1"));
+}
+
+static bool shrinks_with_helpers(const struct dp_config *config)
+{
+    return dp_config_shrinks(config) && (config->train.eval_rank || config->data.input_ranks > 0);
+}
+
+/* Their messages come when weights have changed already. */
+static bool shrinks_in_mid_step(const struct dp_config *config)
+{
+    return dp_config_shrinks(config) &&
+           (is_local(config) || config->train.mode == DP_MODE_ASYNC ||
+            config->train.verify_sums > 0 || config->train.precision == DP_PRECISION_FP16);
+}
+
+static bool shrinks_with_residuals(const struct dp_config *config)
+{
+    const char *compressor = config->comm.compressor;
+
+    return dp_config_shrinks(config) && strcmp(compressor, "none") != 0 &&
+           !is_named(compressor, "fp16") && !is_named(compressor, "bf16");
+}
+
 static bool has_momentum_twice(const struct dp_config *config)
 {
     const char *momentum = strstr(config->comm.compressor, "momentum=");
@@ -311,6 +340,17 @@ static const struct dp_config_rule refusals[] = {
      "cannot go with a comm.compressor: weights are averaged, not gradients"},
     {"train.eval_rank", is_unshared_for_evaluator,
      "cannot go with comm.strategy none, where every rank has weights of its own"},
+    {"train.on_rank_failure", shrinks_in_parts,
+     "shrink cannot go with comm.strategy zero1, ps or none, nor with servers: a part of the state "
+     "would be lost with a rank"},
+    {"train.on_rank_failure", shrinks_with_helpers,
+     "shrink cannot go with train.eval_rank or data.input_ranks"},
+    {"train.on_rank_failure", shrinks_in_mid_step,
+     "shrink cannot go with train.local_steps, mode async, train.verify_sums or precision fp16: "
+     "ranks are not at the same place when one dies"},
+    {"train.on_rank_failure", shrinks_with_residuals,
+     "shrink goes with comm.compressor none, fp16 and bf16 alone: the residuals of others would be "
+     "lost with a rank"},
     {"train.micro_batch", is_sync_in_passes,
      "cannot go with batchnorm {sync: true}, since the number of passes differs between ranks"},
     {"comm.compressor", is_compressed_in_lanes,

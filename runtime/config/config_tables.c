@@ -128,6 +128,8 @@ static const struct dp_option train_options[] = {
               "steps between recomputations of one bucket's sum on all ranks; 0: never"),
     DP_CHOICE(TRAIN, on_divergence,  "stop", "stop|restore",
               "when ranks hold different weights: end, or copy the majority's"),
+    DP_CHOICE(TRAIN, on_rank_failure, "stop", "stop|shrink",
+              "when a rank dies: end, or go on without it (Open MPI 5, --with-ft ulfm)"),
     {0},
 };
 

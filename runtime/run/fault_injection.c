@@ -247,6 +247,17 @@ static int failing_allocation(const struct dp_fault *first, int rank)
     return 0;
 }
 
+void dp_fault_injection_renumber(struct dp_fault *first, const int *first_rank_of, int size)
+{
+    for (struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+        int now = 0;
+        while (now < size && first_rank_of[now] != fault->rank) {
+            now++;
+        }
+        fault->rank = now < size ? now : -1;
+    }
+}
+
 void dp_fault_injection_start(const struct dp_fault *first, int rank)
 {
     const int nth = failing_allocation(first, rank);

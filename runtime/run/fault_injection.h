@@ -10,6 +10,10 @@
 #include "base/fault.h"
 #include "runtime/trainer/trainer.h"
 
+/* Ranks were lost, and faults name them by the numbers that they had when the job began: the `size`
+ * ranks that are left had first_rank_of [size]. Faults of the others never happen. */
+void dp_fault_injection_renumber(struct dp_fault *first, const int *first_rank_of, int size);
+
 /* From now on faults of files and of memory happen on this rank. first: borrowed until the end. */
 void dp_fault_injection_start(const struct dp_fault *first, int rank);
 

@@ -49,12 +49,13 @@ struct dp_resume {
     bool continues;                   /* it is of the run in --out, whose files go on */
     bool finished;                    /* nothing is left to do */
     bool ended;                       /* run.json says that its run ended with it */
+    bool memory;                      /* it is what ranks kept: shrink.h */
     bool early_stopped;               /* its run had ended early with it */
     uint64_t step;                    /* done by then; 0 without one */
     uint64_t waited;                  /* evaluations without improvement by then */
     int ranks, nodes;                 /* that saved it */
     char strategy[DP_EXCHANGE_LABEL]; /* that `auto` takes over from it; empty: none */
-    char path[DP_PATH_BYTES];         /* rank 0: its folder */
+    char path[DP_PATH_BYTES];         /* rank 0: its folder; or "memory" */
     struct dp_loose loose;            /* rank 0: what became of the arrays of compressors */
     bool moved;                       /* rank 0: residuals of owners are of other places now */
     struct dp_json *state;            /* rank 0, owned: what state.json says */
@@ -68,6 +69,7 @@ struct dp_guests {
 };
 
 struct dp_eval_rank;
+struct dp_kept_run;
 struct dp_input_ranks;
 struct dp_reader;
 
@@ -75,6 +77,7 @@ struct dp_run_job {
     const struct dp_run_options *options; /* borrowed */
     struct dp_world *world;               /* borrowed */
     struct dp_stop *stop;                 /* borrowed, or NULL: nobody asks */
+    struct dp_kept_run *kept;             /* borrowed; NULL: ranks that die end the run */
     struct dp_config *config;
     char *config_text;  /* resolved, with the places where keys were set */
     char *config_alone; /* resolved */

@@ -176,7 +176,8 @@ void dp_run_release_out(struct dp_output_dir *output, bool used)
 dp_status dp_run_mend_out(const struct dp_run_job *job)
 {
     static const char *const names[] = {"config.yaml", "run.json", "metrics.jsonl", "report.html"};
-    const bool newest = job->resume.continues && strcmp(job->options->resume, "auto") == 0;
+    const bool newest =
+        job->resume.continues && !job->resume.memory && strcmp(job->options->resume, "auto") == 0;
 
     dp_folder_clean(job->output.path, names, (int)(sizeof(names) / sizeof(names[0])));
     return newest ? dp_checkpoint_mend(job->resume.path) : DP_OK;

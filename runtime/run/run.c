@@ -26,6 +26,7 @@
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_trace.h"
 #include "runtime/run/setup.h"
+#include "runtime/run/shrink.h"
 #include "runtime/run/training.h"
 
 /* By now overlap is decided. Where that cannot be written, the end of the run tries again. */
@@ -169,6 +170,9 @@ dp_status dp_run_step(struct dp_training *run, struct dp_step_result *result)
     time_step(run);
     dp_run_trace_after(run, result);
     DP_TRY(take_result(run, result));
+    if (run->job.kept != NULL) {
+        dp_shrink_note_step(run->job.kept);
+    }
     DP_TRY(dp_run_judge_requests(run, result->report.request));
     DP_TRY(inject_faults(&run->job));
     if (overlap->trying) {
@@ -263,9 +267,14 @@ static dp_status note_start(const struct dp_run_job *job, struct dp_figures *fig
         .global_batch = c->train.global_batch,
         .first_step = (int64_t)dp_trainer_steps(job->trainer),
         .steps = (int64_t)job->total_steps,
+        .lost = job->resume.memory ? job->kept->lost + job->kept->lost_before : NULL,
+        .lost_count = job->resume.memory ? job->kept->lost_count - job->kept->lost_before : 0,
     };
     if (!job->resume.continues) {
         DP_TRY(dp_metrics_start(metrics, &start));
+    }
+    if (job->resume.memory && job->kept->line.step == (int64_t)job->kept->step) {
+        DP_TRY(dp_metrics_step_once(metrics, &job->kept->line));
     }
     return job->resume.on ? dp_metrics_resume(metrics, &start, job->resume.path) : DP_OK;
 }
@@ -407,6 +416,7 @@ static dp_status run_all(struct dp_training *run)
     struct dp_progress *progress = &run->figures.progress;
 
     DP_TRY(dp_run_configure(job));
+    DP_TRY(dp_shrink_check_world(job));
     if (job->options->print_config) {
         if (dp_run_leads(job)) {
             (void)fwrite(job->config_text, 1, dp_config_text_length(job->config_text), stdout);
@@ -430,7 +440,25 @@ static dp_status run_all(struct dp_training *run)
         return DP_OK;
     }
     run->outcome.ready = true;
-    return job->options->data_only ? read_only(run) : train(run);
+    if (job->options->data_only) {
+        return read_only(run);
+    }
+    dp_world_allow_shrink(job->world, dp_config_shrinks(job->config));
+    return train(run);
+}
+
+/* Until the run ends, or *shrinks: it goes on in a smaller world. */
+static dp_status run_once(struct dp_training *run, struct dp_kept_run *kept, bool *shrinks)
+{
+    const dp_status status = run_all(run);
+
+    dp_progress_end(&run->figures.progress);
+    *shrinks = dp_shrink_may(run, status, kept);
+    if (!*shrinks && !ends_together(&run->outcome, status)) {
+        dp_world_abort(run->job.world, dp_status_exit(status));
+    }
+    dp_run_teardown(run);
+    return status;
 }
 
 dp_status dp_run_main(const struct dp_run_options *options, struct dp_world *world,
@@ -438,19 +466,28 @@ dp_status dp_run_main(const struct dp_run_options *options, struct dp_world *wor
 {
     DP_SPAN(DP_PHASE_OTHER, 0);
     struct dp_training *run = dp_zalloc(1, sizeof(*run));
-    dp_status status;
+    struct dp_kept_run *kept = dp_zalloc(1, sizeof(*kept));
+    dp_status status = DP_OK;
+    bool again = true;
 
-    if (run == NULL) {
+    if (run == NULL || kept == NULL) {
+        dp_free(run);
+        dp_free(kept);
         return DP_FAIL(DP_ERR_NOMEM, "run");
     }
-    dp_run_init(run, options, world);
-    run->job.stop = stop;
-    status = run_all(run);
-    dp_progress_end(&run->figures.progress);
-    if (!ends_together(&run->outcome, status)) {
-        dp_world_abort(world, dp_status_exit(status));
+    kept->options = *options;
+    while (again) {
+        dp_run_init(run, &kept->options, world);
+        run->job.stop = stop;
+        run->job.kept = kept;
+        status = run_once(run, kept, &again);
+        if (again && !dp_shrink_world(world, kept)) {
+            status = DP_OK;
+            again = false;
+        }
     }
-    dp_run_teardown(run);
+    dp_kept_run_release(kept);
+    dp_free(kept);
     dp_free(run);
     return status;
 }

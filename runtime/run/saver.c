@@ -16,8 +16,8 @@
 
 /* ---- on the writer's thread ---- */
 
-/* What state.json holds. */
-static dp_status fill_state(const struct dp_saver *s, struct dp_json *state)
+dp_status dp_saver_describe(const struct dp_saver *s, const struct dp_state_dict *rows,
+                            struct dp_json *state)
 {
     const struct dp_run_job *job = s->job;
     const struct dp_exchange *e = dp_trainer_exchange(job->trainer);
@@ -36,7 +36,7 @@ static dp_status fill_state(const struct dp_saver *s, struct dp_json *state)
         DP_TRY(dp_algo_choices_put(job->algo_choices, false, object));
     }
     object = dp_json_set_object(state, "kept");
-    return dp_state_dict_write(&s->snapshot->rows, object);
+    return dp_state_dict_write(rows, object);
 }
 
 struct dp_weights dp_saver_weights(const struct dp_model *m, const struct dp_snapshot *snapshot)
@@ -61,7 +61,7 @@ static dp_status write_state(const struct dp_saver *s, struct dp_json *state)
                                              .buffer = s->buffer};
     char folder[DP_PATH_BYTES];
 
-    DP_TRY(fill_state(s, state));
+    DP_TRY(dp_saver_describe(s, &s->snapshot->rows, state));
     DP_TRY(dp_file_join(folder, s->job->output.path, "checkpoints"));
     return dp_checkpoint_save(folder, &checkpoint, c->keep, (uint64_t)c->keep_every);
 }

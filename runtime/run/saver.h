@@ -63,6 +63,10 @@ void dp_saver_poll(struct dp_saver *saver, const struct dp_outcome *outcome,
 void dp_saver_wait(struct dp_saver *saver, const struct dp_outcome *outcome,
                    struct dp_metrics *metrics);
 
+/* What state.json says of the run, with the scalars of these rows. Local. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_saver_describe(const struct dp_saver *saver,
+                                       const struct dp_state_dict *rows, struct dp_json *state);
+
 /* The arrays of the model file in a snapshot. */
 struct dp_weights dp_saver_weights(const struct dp_model *model,
                                    const struct dp_snapshot *snapshot);

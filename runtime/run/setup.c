@@ -36,6 +36,7 @@
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_files.h"
 #include "runtime/run/run_trace.h"
+#include "runtime/run/shrink.h"
 
 extern char **environ;
 
@@ -72,8 +73,7 @@ static void append(char *text, size_t size, const char *word)
     (void)snprintf(text + used, size - used, "%s%s", used > 0 && *word != '\0' ? " " : "", word);
 }
 
-/* With several commands of mpirun one may differ by mistake. Other arguments are those of rank
- * 0. */
+/* With several commands of mpirun one may differ by mistake. Others are those of rank 0. */
 static dp_status compare_arguments(const struct dp_run_job *job)
 {
     const struct dp_run_options *options = job->options;
@@ -140,6 +140,7 @@ dp_status dp_run_configure(struct dp_run_job *job)
     status = status == DP_OK ? dp_run_keep_config(job) : status;
     if (status == DP_OK) {
         status = dp_faults_create(job->fault_text, &job->faults);
+        dp_shrink_renumber_faults(job);
         dp_fault_injection_start(job->faults, job->world->all->rank);
     }
     if (status == DP_OK) {
@@ -201,8 +202,7 @@ static dp_status open_trainer(struct dp_run_job *job)
     return dp_run_note_plan(job);
 }
 
-/* What all ranks refuse alike the first one reports; a failure of others alone they report
- * themselves. */
+/* What all ranks refuse alike the first one reports; others report what befalls them alone. */
 dp_status dp_run_make_trainer(struct dp_run_job *job)
 {
     struct dp_log_capture capture = {0}, *const others = dp_run_leads(job) ? NULL : &capture;
@@ -388,6 +388,7 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     struct dp_exchange *exchange;
 
     DP_TRY(setup_trainer(run));
+    DP_TRY(dp_shrink_check_state(run));
     if (job->options->dry_run || job->options->data_only) {
         return DP_OK;
     }

@@ -74,18 +74,20 @@ static void inject_faults(struct dp_trainer *t, int bucket, bool summed)
 }
 
 /* Before local steps, and before weights are published over others, ranks must know their
- * differences: then the scalars are read before weights change. */
+ * differences: then the scalars are read before weights change. Where ranks may go on without one
+ * that dies, nothing changes before all messages have come. */
 static struct step_kind kind_of_step(const struct dp_trainer *t)
 {
     const struct dp_update_rule *rule = t->modes.rule;
     const bool local = dp_local_steps_now(t);
+    const bool shrinks = dp_config_shrinks(t->config) && t->group->size > 1;
     const bool compares =
         dp_replica_check_due(t->modes.replica_check, t->state.step, t->modes.unaveraged);
 
     return (struct step_kind){
         .local = local,
         .compares = compares,
-        .rule = local || compares ? rule->scalars_first : rule,
+        .rule = local || compares || shrinks ? rule->scalars_first : rule,
     };
 }
 

@@ -233,6 +233,8 @@ def case_bad_values_of_set_and_environment_are_configuration():
     refuse(78, r"--device.*'npu'|device\.name.*'npu'", cfg, "--device", "npu", ranks=(0,))
     refuse(78, r"(--seed|train\.seed).*'x1'", cfg, "--seed", "x1", ranks=(0,))
     refuse(78, r"DP_TRAIN_SEED.*'many'", cfg, env={"DP_TRAIN_SEED": "many"})
+    refuse(78, r"on_rank_failure: shrink: .*--with-ft ulfm; launch/supervise starts a run again",
+           cfg, "--set", "train.on_rank_failure=shrink", ranks=(2,))
     refuse(78, "DP_FAULT: flip: step: expected", cfg, env={"DDP_FAULT": "flip:step=0"})
     for name, values in (("TRAIN_SEED", ("1", "2")), ("FAULT", ("flip", "flip:step=2"))):
         refuse(78, f"DP_{name}: its alias DDP_{name} has another value: unset one", cfg,

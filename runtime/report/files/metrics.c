@@ -268,6 +268,30 @@ dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_st
     return write_line(metrics, line, (size_t)length, false);
 }
 
+/* The step of the last line about one, as far as the end of the file reaches; -1: there is none. */
+static int64_t last_step(const struct dp_metrics *m)
+{
+    static const char begin[] = "{\"type\":\"step\"";
+    char end[8 * LINE_BYTES];
+    const off_t size = lseek(m->fd, 0, SEEK_END), room = (off_t)sizeof(end) - 1;
+    const off_t from = size > room ? size - room : 0;
+    const ssize_t got = size > 0 ? pread(m->fd, end, (size_t)(size - from), from) : 0;
+    int64_t step = -1;
+
+    end[got > 0 ? got : 0] = '\0';
+    for (const char *line = strstr(end, begin); line != NULL; line = strstr(line + 1, begin)) {
+        if (strchr(line, '\n') != NULL) {
+            step = step_of_line(line);
+        }
+    }
+    return step;
+}
+
+dp_status dp_metrics_step_once(struct dp_metrics *metrics, const struct dp_metrics_step *step)
+{
+    return last_step(metrics) < step->step ? dp_metrics_step(metrics, step) : DP_OK;
+}
+
 /* Writes an object as a line. */
 static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *object, bool must)
 {
@@ -341,6 +365,12 @@ dp_status dp_metrics_resume(struct dp_metrics *metrics, const struct dp_metrics_
 
     if (status == DP_OK) {
         status = dp_json_set_text(object, "checkpoint", checkpoint);
+    }
+    if (status == DP_OK && start->lost_count > 0) {
+        struct dp_json *lost = dp_json_set_array(object, "lost_ranks");
+        for (int i = 0; i < start->lost_count && status == DP_OK; i++) {
+            status = dp_json_push_int(lost, start->lost[i].rank);
+        }
     }
     if (status == DP_OK) {
         status = fill_start(object, start);

@@ -39,6 +39,8 @@ struct dp_metrics_start {
     int world_size, global_batch;
     int64_t first_step; /* steps done before: above 0 after a resume */
     int64_t steps;      /* the last one planned, counted from the beginning of training */
+    const struct dp_run_lost_rank *lost; /* [lost_count]: ranks without which it goes on */
+    int lost_count;
 };
 
 struct dp_metrics_step {
@@ -81,6 +83,10 @@ DP_CHECKED dp_status dp_metrics_resume(struct dp_metrics *metrics,
                                        const char *checkpoint);
 DP_CHECKED dp_status dp_metrics_step(struct dp_metrics *metrics,
                                      const struct dp_metrics_step *step);
+/* The same for a step whose line may be there already, or may not: whoever wrote there may have
+ * died. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_metrics_step_once(struct dp_metrics *metrics,
+                                          const struct dp_metrics_step *step);
 DP_CHECKED dp_status dp_metrics_eval(struct dp_metrics *metrics,
                                      const struct dp_metrics_eval *eval);
 DP_CHECKED dp_status dp_metrics_end(struct dp_metrics *metrics,

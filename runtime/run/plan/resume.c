@@ -17,6 +17,7 @@
 #include "runtime/run/plan/run_fingerprint.h"
 #include "runtime/run/plan/run_plan.h"
 #include "runtime/run/saver.h"
+#include "runtime/run/shrink.h"
 
 /* ---- finding one ---- */
 
@@ -114,13 +115,13 @@ static bool has_ended(const struct dp_resume *r)
     return ended;
 }
 
+/* What state.json says about the run. */
 static dp_status read_head(struct dp_run_job *job)
 {
     struct dp_resume *r = &job->resume;
     int64_t ranks = 0, nodes = 0, waited = 0;
     const char *strategy;
 
-    DP_TRY(dp_checkpoint_open(r->path, &r->step, &r->state));
     strategy = dp_json_text(dp_json_get(r->state, "strategy"));
     if (!dp_json_int(dp_json_get(r->state, "ranks"), &ranks) || ranks < 1 ||
         ranks > DP_STEP_SCALARS_RANKS_MAX || !dp_json_int(dp_json_get(r->state, "nodes"), &nodes) ||
@@ -133,17 +134,38 @@ static dp_status read_head(struct dp_run_job *job)
     r->ranks = (int)ranks;
     r->nodes = (int)nodes;
     take_strategy(job, strategy);
-    r->ended = has_ended(r);
+    r->ended = !r->memory && has_ended(r);
     return DP_OK;
+}
+
+/* What this rank kept of a run that has lost ranks. */
+static dp_status find_kept(struct dp_run_job *job)
+{
+    struct dp_resume *r = &job->resume;
+
+    (void)snprintf(r->path, sizeof(r->path), "memory");
+    r->on = r->continues = r->memory = true;
+    r->step = job->kept->step;
+    DP_TRY(dp_json_parse(job->kept->state, strlen(job->kept->state), r->path, &r->state));
+    return read_head(job);
 }
 
 dp_status dp_run_find_checkpoint(struct dp_run_job *job)
 {
+    struct dp_resume *r = &job->resume;
+
+    if (job->kept != NULL && job->kept->snapshot != NULL) {
+        return find_kept(job);
+    }
     if (job->options->resume == NULL) {
         return DP_OK;
     }
     DP_TRY(strcmp(job->options->resume, "auto") == 0 ? find_newest(job) : find_given(job));
-    return job->resume.on ? read_head(job) : DP_OK;
+    if (!r->on) {
+        return DP_OK;
+    }
+    DP_TRY(dp_checkpoint_open(r->path, &r->step, &r->state));
+    return read_head(job);
 }
 
 dp_status dp_run_share_checkpoint(struct dp_run_job *job)
@@ -283,20 +305,24 @@ dp_status dp_run_restore(struct dp_run_job *job, struct dp_saver *saver)
 {
     const struct dp_resume *r = &job->resume;
     struct dp_trainer *t = job->trainer;
+    const bool reads = dp_run_leads(job) && !r->memory;
     struct dp_snapshot *s = NULL;
     dp_status status;
 
-    DP_TRY(
-        dp_exchange_agree(dp_trainer_exchange(t),
-                          dp_run_leads(job) ? read_snapshot(job, &saver->state_dict, &s) : DP_OK));
+    DP_TRY(dp_exchange_agree(dp_trainer_exchange(t),
+                             reads ? read_snapshot(job, &saver->state_dict, &s) : DP_OK));
+    if (dp_run_leads(job) && r->memory) {
+        s = job->kept->snapshot;
+    }
     status = dp_snapshot_restore(s, r->ranks, &saver->state_dict, dp_trainer_flat(t),
                                  dp_trainer_exchange(t));
-    dp_snapshot_destroy(s);
+    dp_snapshot_destroy(reads ? s : NULL);
     status = status == DP_OK ? dp_trainer_put(t) : status;
     if (status == DP_OK) {
         status = dp_trainer_round(t);
     }
-    if (r->continues) { /* should the run end at once, its checkpoint is there already */
+    if (r->continues &&
+        !r->memory) { /* should the run end at once, its checkpoint is there already */
         dp_saver_resume(saver, r);
     }
     return status;

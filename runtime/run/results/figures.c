@@ -99,28 +99,16 @@ static double recent_rate(struct dp_figures *f, size_t rows)
     return rate;
 }
 
-/* Rank 0: a line in metrics.jsonl, and the progress line. */
-static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
-                           const struct dp_step_result *result)
+/* What metrics.jsonl says of a step. */
+static struct dp_metrics_step line_of(const struct dp_figures *f, const struct dp_run_job *job,
+                                      const struct dp_step_result *result)
 {
     const struct dp_trainer *t = job->trainer;
-    const double seconds = (double)f->ledger.last_ns / 1e9, rate = recent_rate(f, result->rows);
-    const struct dp_progress_step progress = {
+    const double seconds = (double)f->ledger.last_ns / 1e9;
+
+    return (struct dp_metrics_step){
+        .step = (int64_t)result->step,
         .epoch = epoch_of(job, result->step - 1),
-        .epochs = job->config->train.epochs,
-        .step = (int64_t)result->step,
-        .steps = (int64_t)job->total_steps,
-        .loss = (double)result->report.loss,
-        .lr = result->lr,
-        .samples_per_second = rate,
-        .efficiency =
-            rate / (dp_trainer_ranks(t) * dp_figures_single_rate(f, dp_trainer_ranks(t), rate)),
-        .left_s = (double)(job->total_steps - result->step) *
-                  (double)job->config->train.global_batch / rate,
-    };
-    const struct dp_metrics_step line = {
-        .step = (int64_t)result->step,
-        .epoch = progress.epoch,
         .loss = (double)result->report.loss,
         .lr = result->lr,
         .samples_per_second = (double)result->rows / seconds,
@@ -129,9 +117,29 @@ static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
             dp_trainer_loss_scaler(t)->on ? (double)dp_trainer_step_params(t)->loss_scale : 0.0,
         .skipped = result->report.skipped,
     };
+}
+
+/* Rank 0: a line in metrics.jsonl, and the progress line. */
+static dp_status show_step(struct dp_figures *f, const struct dp_run_job *job,
+                           const struct dp_step_result *result)
+{
+    const int ranks = dp_trainer_ranks(job->trainer);
+    const double rate = recent_rate(f, result->rows);
+    const struct dp_progress_step progress = {
+        .epoch = f->line.epoch,
+        .epochs = job->config->train.epochs,
+        .step = f->line.step,
+        .steps = (int64_t)job->total_steps,
+        .loss = f->line.loss,
+        .lr = result->lr,
+        .samples_per_second = rate,
+        .efficiency = rate / (ranks * dp_figures_single_rate(f, ranks, rate)),
+        .left_s = (double)(job->total_steps - result->step) *
+                  (double)job->config->train.global_batch / rate,
+    };
 
     dp_progress_step(&f->progress, &progress);
-    DP_TRY(noted(dp_metrics_step(&f->metrics, &line)));
+    DP_TRY(noted(dp_metrics_step(&f->metrics, &f->line)));
     if (f->reports != NULL) {
         dp_report_writer_poll(f->reports);
     }
@@ -146,6 +154,7 @@ dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job
         f->train_loss.sum += (double)result->report.loss;
         f->train_loss.steps++;
     }
+    f->line = line_of(f, job, result);
     return f->metrics_open ? show_step(f, job, result) : DP_OK;
 }
 

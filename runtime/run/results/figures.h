@@ -28,6 +28,7 @@ struct dp_figures {
     struct dp_ledger ledger;
     struct dp_throughput throughput; /* rank 0 */
     struct dp_resources resources;
+    struct dp_metrics_step line; /* about the last step; step 0: there was none */
     struct {
         uint64_t ns, samples; /* rank 0: of about the last two seconds */
     } recent;

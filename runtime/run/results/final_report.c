@@ -22,6 +22,7 @@
 #include "runtime/run/results/run_end.h"
 #include "runtime/run/results/slow_link_figures.h"
 #include "runtime/run/roles/input_figures.h"
+#include "runtime/run/shrink.h"
 #include "runtime/timeline/bucket_table.h"
 #include "runtime/timeline/collect.h"
 
@@ -175,6 +176,9 @@ struct dp_run_summary dp_run_summarize(const struct dp_training *run, int64_t wi
     s.final_test_accuracy = figures->evaluation.accuracy;
     s.final_test_top5 = figures->evaluation.top5;
     s.final_test_error = figures->evaluation.error;
+    if (dp_shrink_summarize(job->kept, &s) != DP_OK) {
+        DP_DEBUG("run.json does not name the ranks that were lost");
+    }
     return s;
 }
 

@@ -180,6 +180,7 @@ dp_status dp_selftest_run(const struct dp_run_options *options, struct dp_world 
     own.quiet = true;
     own.sets[own.set_count++] = "train.eval_rank=false"; /* all ranks train */
     own.sets[own.set_count++] = "data.input_ranks=0";
+    own.sets[own.set_count++] = "train.on_rank_failure=stop"; /* there is one process */
     status = open_job(&own, world, run, &selftest);
     status = status == DP_OK ? check_all(&selftest, &own) : status;
     if (!dp_status_together(status)) { /* it may be one rank's alone */

@@ -15,10 +15,16 @@
 #include "runtime/run/use/saved_run.h"
 
 /* How gradients would be shared does not matter here, and might want other ranks than there are. */
-static const char *const alike[] = {
-    "train.mode=sync",       "train.staleness=0",  "train.local_steps=1",
-    "train.eval_rank=false", "data.input_ranks=0", "data.augment=[]",
-    "comm.strategy=direct",  "comm.servers=0",     "comm.compressor=none"};
+static const char *const alike[] = {"train.mode=sync",
+                                    "train.staleness=0",
+                                    "train.local_steps=1",
+                                    "train.eval_rank=false",
+                                    "data.input_ranks=0",
+                                    "data.augment=[]",
+                                    "train.on_rank_failure=stop",
+                                    "comm.strategy=direct",
+                                    "comm.servers=0",
+                                    "comm.compressor=none"};
 enum { ALIKE = sizeof(alike) / sizeof(alike[0]) };
 
 /* Rank 0. The rest of the configuration belongs to the weights. */

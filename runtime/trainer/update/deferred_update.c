@@ -10,8 +10,8 @@ bool dp_deferred_update_possible(const struct dp_trainer *t)
     const bool sees_all = c->optimizer.clip_norm > 0.0 || t->state.optimizer->measure != NULL ||
                           c->train.precision == DP_PRECISION_FP16;
 
-    return !t->compute.borrowed && !sees_all && c->train.lanes == 0 && c->train.local_steps == 1 &&
-           c->comm.overlap != DP_OVERLAP_OFF && !dp_config_stale(c) &&
+    return !t->compute.borrowed && !sees_all && !dp_config_shrinks(c) && c->train.lanes == 0 &&
+           c->train.local_steps == 1 && c->comm.overlap != DP_OVERLAP_OFF && !dp_config_stale(c) &&
            !dp_lanes_synchronised(t->model);
 }
 

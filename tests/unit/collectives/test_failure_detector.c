@@ -86,6 +86,39 @@ static void a_death_is_reported_once(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+static void where_ranks_go_on_a_death_ends_waits_at_once_and_nothing_else(void **state)
+{
+    atomic_bool shrinks = true;
+    atomic_int cancel = 0;
+    const struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = lost, .abort = note_abort, .shrinks = &shrinks};
+    struct dp_failure_detector *detector = NULL;
+    int before;
+    (void)state;
+
+    atomic_store(&looks, 0);
+    atomic_store(&aborted, 0);
+    atomic_store(&dead, -1);
+    stderr_begin();
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
+    assert_true(looked(1));
+    assert_false(dp_failure_detector_lost(detector));
+    atomic_store(&dead, 2);
+    assert_true(looked(atomic_load(&looks) + 2));
+    assert_int_equal(atomic_load(&cancel), 1);
+    assert_true(dp_failure_detector_lost(detector));
+    dp_failure_detector_expect_end(detector); /* from now on it looks at nothing */
+    atomic_store(&cancel, 0);
+    before = atomic_load(&looks);
+    sleep_ms(250);
+    assert_int_equal(atomic_load(&looks), before);
+    assert_int_equal(atomic_load(&cancel), 0);
+    dp_failure_detector_destroy(detector);
+    stderr_end();
+    assert_string_equal(stderr_text, "");
+    assert_int_equal(atomic_load(&aborted), 0);
+}
+
 /* The seconds that dp_failure_detector_stand_by() takes after the first check. */
 static double stands_by(int who, int launcher_s)
 {
@@ -401,6 +434,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_reported_once),
+        cmocka_unit_test(where_ranks_go_on_a_death_ends_waits_at_once_and_nothing_else),
         cmocka_unit_test(without_a_death_nobody_stands_by),
         cmocka_unit_test(after_a_death_a_launcher_gets_time_to_end_ranks),
         cmocka_unit_test(a_launcher_gets_the_time_it_may_take),

@@ -136,12 +136,44 @@ static void a_gpu_is_device_cuda(void **state)
     dp_free(text);
 }
 
+/* What would be lost with a rank, or changes before all of a step's messages have come. */
+static void going_on_without_a_rank_needs_all_state_on_all_ranks(void **state)
+{
+    static const char *const cases[][2] = {
+        {"zero1", "shrink cannot go with comm.strategy zero1, ps or none, nor with servers: a part "
+                  "of the state would be lost with a rank"},
+        {"none", "shrink cannot go with comm.strategy zero1, ps or none, nor with servers: a part "
+                 "of the state would be lost with a rank"},
+        {"auto}\ndata: {source: synthetic, input_ranks: 1",
+         "shrink cannot go with train.eval_rank or data.input_ranks"},
+        {"ring, compressor: onebit", "shrink goes with comm.compressor none, fp16 and bf16 alone: "
+                                     "the residuals of others would be lost with a rank"},
+    };
+    static const char *const sets[] = {"train.verify_sums=5"};
+    char content[400], line[400];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)snprintf(content, sizeof(content),
+                       "train: {on_rank_failure: shrink}\ncomm: {strategy: %s}\n" MODEL,
+                       cases[i][0]);
+        (void)snprintf(line, sizeof(line), "model.cfg:1:26: train.on_rank_failure: %s",
+                       cases[i][1]);
+        refuses(content, NULL, 0, line);
+    }
+    refuses("train: {on_rank_failure: shrink}\n" MODEL, sets, 1,
+            "model.cfg:1:26: train.on_rank_failure: shrink cannot go with train.local_steps, mode "
+            "async, train.verify_sums or precision fp16: ranks are not at the same place when one "
+            "dies");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mistakes_are_reported_at_once_up_to_ten),
         cmocka_unit_test(words_of_other_tools_are_understood),
         cmocka_unit_test(a_gpu_is_device_cuda),
+        cmocka_unit_test(going_on_without_a_rank_needs_all_state_on_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,6 +205,48 @@ static void an_evaluation_that_is_made_again_loses_its_line(void **state)
     assert_string_equal(found, "{\"type\":\"eval\",\"step\":6}\n{\"type\":\"step\",\"step\":9}\n");
 }
 
+static void a_line_that_may_be_there_is_written_once(void **state)
+{
+    struct dp_metrics_step next = step;
+    struct dp_metrics metrics;
+    char text[4096];
+    const char *line;
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    assert_int_equal(dp_metrics_step_once(&metrics, &step), DP_OK);
+    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), true), DP_OK);
+    assert_int_equal(dp_metrics_step_once(&metrics, &step), DP_OK);
+    next.step++;
+    assert_int_equal(dp_metrics_step_once(&metrics, &next), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    line = strstr(text, "\"step\":120,");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "\"step\":120,"));
+    assert_non_null(strstr(line + 1, "\"step\":121,"));
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void lost_ranks_are_in_the_line_about_going_on(void **state)
+{
+    const struct dp_run_lost_rank lost[] = {{.rank = 3}, {.rank = 1}};
+    struct dp_metrics_start on = start;
+    struct dp_metrics metrics;
+    char text[4096];
+    (void)state;
+
+    on.lost = lost;
+    on.lost_count = 2;
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    assert_int_equal(dp_metrics_resume(&metrics, &on, "memory"), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_true(scratch_read(scratch_path("m"), text, sizeof(text)) > 0);
+    assert_non_null(strstr(text, "\"checkpoint\":\"memory\",\"lost_ranks\":[3,1],"));
+}
+
 static void a_resumed_run_continues_after_a_torn_line(void **state)
 {
     struct dp_metrics metrics;
@@ -443,6 +485,8 @@ int main(void)
         WITH_FOLDER(a_resumed_run_has_no_lines_of_later_steps),
         WITH_FOLDER(an_evaluation_that_is_made_again_loses_its_line),
         WITH_FOLDER(a_resumed_run_continues_after_a_torn_line),
+        WITH_FOLDER(a_line_that_may_be_there_is_written_once),
+        WITH_FOLDER(lost_ranks_are_in_the_line_about_going_on),
         WITH_FOLDER(nul_bytes_damage_only_their_own_lines),
         WITH_FOLDER(lines_wait_until_the_disk_has_space),
         WITH_FOLDER(a_disk_that_stays_full_ends_the_run),

@@ -154,6 +154,21 @@ static void the_next_step_of_a_fault_is_known_beforehand(void **state)
     dp_faults_destroy(first);
 }
 
+static void after_a_loss_ranks_are_named_by_their_first_numbers(void **state)
+{
+    static const int first_rank_of[] = {0, 2, 3};
+    struct dp_fault *first = NULL;
+    (void)state;
+
+    assert_int_equal(
+        dp_faults_create("kill:rank=3,step=7;kill:rank=1,step=3;slow:rank=0,ms=1", &first), DP_OK);
+    dp_fault_injection_renumber(first, first_rank_of, 3);
+    assert_int_equal(first->rank, 2);
+    assert_int_equal(first->next->rank, -1); /* it is gone: this never happens */
+    assert_int_equal(first->next->next->rank, 0);
+    dp_faults_destroy(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +176,7 @@ int main(void)
         cmocka_unit_test(a_flip_changes_one_bit_of_one_element_of_one_rank_after_one_step),
         cmocka_unit_test(every_kind_of_fault_can_happen_in_training),
         cmocka_unit_test(the_next_step_of_a_fault_is_known_beforehand),
+        cmocka_unit_test(after_a_loss_ranks_are_named_by_their_first_numbers),
     };
 
     return cmocka_run_group_tests_name("fault_injection", tests, NULL, NULL);

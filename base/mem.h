@@ -37,10 +37,11 @@ enum { DP_MEM_ALIGN = 64 };
  * the product overflows. count * size == 0 gives a valid pointer. */
 void *dp_zalloc(size_t count, size_t size);
 
-/* An arena: zeroed, aligned to DP_MEM_ALIGN, counted under `purpose`. NULL when out of memory. */
+/* An arena: zeroed, aligned to DP_MEM_ALIGN, counted under `purpose`. NULL when out of memory. Its
+ * whole 2 MB are on huge pages where the system has any; it takes no more memory for that. */
 void *dp_mem_arena(enum dp_purpose purpose, size_t bytes);
 
-/* The same on huge pages where the system has any, which are written to disk faster. For memory
+/* The same, with its end on a huge page, too: such memory is written to disk faster. For memory
  * that is kept, and slightly less than a multiple of 2 MB. */
 void *dp_mem_huge(enum dp_purpose purpose, size_t bytes);
 

@@ -34,6 +34,26 @@ static void arenas_are_zeroed_and_aligned_and_counted_by_purpose(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+/* Also where the last huge page is not whole: an arena takes no more memory than it says. */
+static void large_arenas_begin_at_a_huge_page(void **state)
+{
+    static const size_t huge = 2097152, sizes[] = {2097152 - DP_MEM_ALIGN, 2097152, 5000000};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const size_t heap = dp_mem_heap();
+        unsigned char *arena = dp_mem_arena(DP_MEM_ACTIVATIONS, sizes[i]);
+        assert_non_null(arena);
+        assert_int_equal((uintptr_t)arena % huge, DP_MEM_ALIGN);
+        assert_in_range(dp_mem_heap() - heap, sizes[i], sizes[i] + (size_t)2 * DP_MEM_ALIGN);
+        for (size_t k = 0; k < sizes[i]; k += 997) {
+            assert_int_equal(arena[k], 0);
+        }
+        dp_free(arena);
+        assert_int_equal(dp_mem_heap(), heap);
+    }
+}
+
 static void huge_pages_are_counted_like_other_memory(void **state)
 {
     static const size_t huge = 2097152, sizes[] = {1, 2000000, 2097152 - DP_MEM_ALIGN, 5000000};
@@ -201,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arenas_are_zeroed_and_aligned_and_counted_by_purpose),
+        cmocka_unit_test(large_arenas_begin_at_a_huge_page),
         cmocka_unit_test(huge_pages_are_counted_like_other_memory),
         cmocka_unit_test(purposes_do_not_mix),
         cmocka_unit_test(an_overflowing_size_gives_no_memory),

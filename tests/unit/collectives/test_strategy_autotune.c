@@ -143,10 +143,12 @@ static size_t contends(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* Runs an autotune; all ranks must get the same result, and all strategies be closed. */
+/* Runs an autotune; all ranks must get the same result, and all strategies be closed, and what a
+ * compressor keeps for each. */
 static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, struct arena arena)
 {
     static struct dp_strategy_autotune_result results[RANKS_MAX];
+    const size_t live = dp_mem_live();
 
     memset(results, 0, sizeof(results));
     arena.results = results;
@@ -157,6 +159,7 @@ static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, st
         assert_memory_equal(&results[i], &results[0], sizeof(results[0]));
         assert_int_equal(plant.opened[i], 0);
     }
+    assert_int_equal(dp_mem_live(), live);
     return results[0];
 }
 

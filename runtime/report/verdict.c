@@ -11,6 +11,7 @@
 #define WRITE(text, ...) (void)snprintf(text, sizeof(text), __VA_ARGS__)
 
 static const double uncertain = 0.05; /* of a prediction: more is said */
+static const double useless = 1.0;    /* one that may be off by more is none */
 
 static double percent(const struct dp_step_terms *t, double ms)
 {
@@ -137,6 +138,9 @@ void dp_verdict_find(const struct dp_run_summary *s, struct dp_verdict *out)
         out->share = most->ms / t.step;
         out->rate = gain_with(s, &t, most);
         out->error = isfinite(out->rate) ? error_of(s, most) : (double)NAN;
+        if (out->error > useless) {
+            out->rate = out->error = (double)NAN;
+        }
         memcpy(out->evidence, most->evidence, sizeof(out->evidence));
         memcpy(out->action, most->action, sizeof(out->action));
     } else {

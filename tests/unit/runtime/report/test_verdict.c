@@ -284,6 +284,10 @@ static void a_prediction_says_how_far_it_may_be_off(void **state)
     run.summary.baseline_spread = 0.2;
     assert_non_null(
         strstr(judged(&run).text, "would give 7,143 samples/s (+614 %, give or take 11 %)"));
+    run.summary.rate_cv = 1.1; /* no prediction at all */
+    assert_true(isnan(judged(&run).rate));
+    assert_true(isnan(judged(&run).error));
+    assert_null(strstr(judged(&run).text, "would give"));
     fill(&run, 95, 5, 0); /* nothing is predicted */
     run.summary.rate_cv = 0.2;
     assert_true(isnan(judged(&run).error));

@@ -211,7 +211,7 @@ def case_runs_spread_over_the_hosts_of_a_netlab():
     same(sweep_json(out)["points"][0]["hosts"], ["h1", "h2"], "hosts")
     result = sweep(tiny(), "--ranks", 2, "--netlab", "2,slow", "--steps", 12,
                    "--out", harness.scratch / "other")
-    check(result.code == 64 and "not like 1gbit" in result.err, f"{result}")
+    check(result.code == 64 and "--rate slow: not like" in result.err, f"{result}")
 
 
 def case_an_installed_sweep_finds_its_modules_and_programs():

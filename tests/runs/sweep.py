@@ -429,7 +429,8 @@ def case_a_projected_curve_has_a_line_with_a_band():
     text = page_of(made_up(), curves=curves)
     same(text.count('class="band s'), 2, "bands: of samples/s and of the efficiency")
     for part in ("ring, projected", ".band.s0 { fill: var(--s0); }",
-                 "Projected from p64, not measured", "921,600", "Not projected: &lt;none&gt; has finished"):
+                 "Projected from p64, not measured", "921,600",
+                 "Not projected: &lt;none&gt; has finished"):
         check(part in text, f"the page has no {part!r}")
     lines = table.lines_of(curves, None)
     check(" 1,024     921,600     737,280   1,152,000 ring" in lines, "\n".join(lines))

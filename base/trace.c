@@ -36,10 +36,26 @@ static void set_mark(atomic_int *member, int value)
     atomic_store_explicit(member, value, memory_order_relaxed);
 }
 
+/* A reader looks now and then, and phases are short: what it missed is noted here. What comes
+ * before the first step is a start, and no phase between steps. */
+static void note_end(struct dp_trace_mark *mark, int activity)
+{
+    const unsigned ended = atomic_load_explicit(&mark->ended, memory_order_relaxed);
+    const bool started = (ended & 1u << DP_PHASE_STEP) != 0;
+
+    if (activity != DP_PHASE_OTHER || started) {
+        atomic_store_explicit(&mark->ended, ended | 1u << activity, memory_order_relaxed);
+    }
+}
+
 static void update_mark(struct dp_trace_mark *mark, int open, int activity)
 {
     const uint64_t changes = atomic_load_explicit(&mark->changes, memory_order_relaxed);
+    const int before = atomic_load_explicit(&mark->activity, memory_order_relaxed);
 
+    if (activity != before) {
+        note_end(mark, before);
+    }
     set_mark(&mark->open, open);
     set_mark(&mark->activity, activity);
     set_mark(&mark->phase, innermost != NULL ? (int)innermost->phase : DP_PHASE_OTHER);

@@ -81,6 +81,7 @@ struct dp_trace_mark {
     atomic_int activity;          /* of the outermost one that is not DP_PHASE_OTHER */
     atomic_llong step;            /* number of the last DP_PHASE_STEP, from 1; 0: none so far */
     atomic_llong bucket;          /* of the last DP_PHASE_WAIT in that step; -1: none so far */
+    atomic_uint ended;            /* bits 1 << activity that ended; other: after a step only */
 };
 
 /* Whom a mark is for. */

@@ -44,10 +44,11 @@ struct dp_watchdog {
     void (*look)(int64_t process, struct dp_process_doing *out);
     _Atomic double timeout_s;
     atomic_int outage_s;
-    uint64_t last_ns, clock_ns; /* of the last look: dp_now_ns(), and this clock */
-    uint64_t moved_ns;          /* the last progress of any rank */
-    uint64_t looked_ns;         /* when /proc was first read since; 0: not yet */
-    uint64_t slowest_ns[DP_PHASE_COUNT];
+    uint64_t last_ns, clock_ns;          /* of the last look: dp_now_ns(), and this clock */
+    uint64_t moved_ns;                   /* the last progress of any rank */
+    uint64_t looked_ns;                  /* when /proc was first read since; 0: not yet */
+    uint64_t slowest_ns[DP_PHASE_COUNT]; /* as seen: 0 for what ends between two looks */
+    unsigned ended;                      /* bits of activities that any rank has ended */
     bool warned;
 };
 
@@ -139,9 +140,14 @@ static bool idles(const struct rank_state *r)
     return phase(r) == DP_PHASE_IDLE && runs(r);
 }
 
+static bool has_ended(const struct dp_watchdog *w, int activity)
+{
+    return (w->ended & 1u << activity) != 0;
+}
+
 static bool has_stepped(const struct dp_watchdog *w)
 {
-    return w->slowest_ns[DP_PHASE_STEP] > 0;
+    return has_ended(w, DP_PHASE_STEP);
 }
 
 /* Notes what a rank has done since the last look. */
@@ -158,6 +164,7 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     r->changes = changes;
     r->moved_ns = w->clock_ns;
     w->moved_ns = w->clock_ns;
+    w->ended |= atomic_load_explicit(&mark->ended, memory_order_relaxed);
     if (activity != r->activity || step != r->step) {
         const uint64_t took_ns = w->clock_ns - r->begin_ns;
         uint64_t *slowest = &w->slowest_ns[r->activity];
@@ -181,7 +188,7 @@ static double step_limit_s(const struct dp_watchdog *w)
         return set_s;
     }
     return fmax(w->others ? atomic_load(&w->outage_s) + AFTER_OUTAGE_S : LEAST_STEP_S,
-                slowest_s > 0.0 ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
+                has_stepped(w) ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
 }
 
 /* Whether a rank outside of a step may wait for something that is at work, which cannot be seen:
@@ -201,7 +208,7 @@ static double other_limit_s(const struct dp_watchdog *w, const struct rank_state
     const double slowest_s = in_seconds(w->slowest_ns[r->activity]);
     double least_s = set_s > 0.0 ? set_s : fmax(LEAST_OTHER_S, step_limit_s(w));
 
-    if (slowest_s == 0.0) {
+    if (!has_ended(w, r->activity)) {
         least_s = fmax(least_s, FIRST_OTHER_S);
     }
     if (waits_unseen(w, r)) {

@@ -53,11 +53,24 @@ static inline void end(void)
     dp_watchdog_destroy(host.watchdog);
 }
 
+/* That activity has ended, as trace.c notes it. */
+static inline void end_of(struct dp_trace_mark *mark, int activity)
+{
+    if (activity != DP_PHASE_OTHER || (atomic_load(&mark->ended) & 1u << DP_PHASE_STEP) != 0) {
+        atomic_fetch_or(&mark->ended, 1u << activity);
+    }
+}
+
 /* A rank is now there, with spans of this activity and phase open. */
 static inline void put(int i, int activity, int phase, long long step, long long bucket)
 {
     struct dp_trace_mark *mark = &host.marks[i];
+    const int before = atomic_load(&mark->activity);
+    const bool next = before == DP_PHASE_STEP && step != atomic_load(&mark->step);
 
+    if (before != activity || next) {
+        end_of(mark, before);
+    }
     atomic_store(&mark->open, 2);
     atomic_store(&mark->activity, activity);
     atomic_store(&mark->phase, phase);

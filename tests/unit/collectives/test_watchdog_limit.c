@@ -29,6 +29,35 @@ static void a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds(void
     end();
 }
 
+/* All that happened between two looks. */
+static void steps_and_pauses_shorter_than_a_look_count(void **state)
+{
+    int when = 0;
+    (void)state;
+
+    begin(4, false);
+    all_step(1);
+    all_step(2);
+    assert_int_equal(look_for(12000, &when), DP_WATCHDOG_HUNG);
+    assert_in_range(when, 9800, 10200);
+    end();
+
+    begin(4, false);
+    dp_watchdog_set_timeout(host.watchdog, 4.0);
+    all_step(1);
+    static const int pauses[] = {DP_PHASE_OTHER, DP_PHASE_CHECKPOINT};
+    for (size_t i = 0; i < DP_COUNT(pauses); i++) {
+        put(0, pauses[i], pauses[i], 1, -1);
+        all_step(2);
+        put(0, pauses[i], pauses[i], 2, -1);
+        assert_int_equal(look_for(6000, &when), DP_WATCHDOG_HUNG);
+        assert_in_range(when, 3800, 4200);
+        all_step(3);
+        (void)look_for(LOOK_MS, &when);
+    }
+    end();
+}
+
 static void a_timeout_that_is_set_holds_and_half_of_it_warns_once(void **state)
 {
     int when = 0;
@@ -227,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_may_take_five_times_the_slowest_but_at_least_ten_seconds),
+        cmocka_unit_test(steps_and_pauses_shorter_than_a_look_count),
         cmocka_unit_test(a_timeout_that_is_set_holds_and_half_of_it_warns_once),
         cmocka_unit_test(other_activities_may_take_five_times_the_slowest_or_half_a_minute),
         cmocka_unit_test(where_all_wait_for_each_other_the_limit_is_that_of_what_they_do),

@@ -54,8 +54,8 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-static void print_check(const struct dp_config *c, struct dp_model *m,
-                        const struct dp_device *device)
+static dp_status print_check(const struct dp_config *c, struct dp_model *m,
+                             const struct dp_device *device)
 {
     char text[96], params[32], flops[32];
 
@@ -72,7 +72,7 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
-    dp_run_check_memory(c, m, device);
+    return dp_run_check_memory(c, m, device);
 }
 
 /* On pictures of bytes. */
@@ -151,7 +151,7 @@ dp_status dp_run_check(const struct dp_run_options *options)
     DP_TRY_GOTO(dp_run_check_names(config), status, done);
     DP_TRY_GOTO(dp_run_make_model(config, &model), status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
-    print_check(config, model, device);
+    status = print_check(config, model, device);
 
 done:
     dp_model_destroy(model);
@@ -343,6 +343,9 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     describe_convolutions(job, progress);
     describe_choices(job, progress);
     describe_kind(job, progress);
+    if (job->recompute[0] != '\0') {
+        dp_progress_line(progress, "activations computed again in backward: %s", job->recompute);
+    }
     dp_progress_line(
         progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
         dp_exchange_label(dp_trainer_exchange(job->trainer)), why[0] == '\0' ? "" : " (", why,

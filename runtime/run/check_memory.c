@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "runtime/run/dataset/load_dataset.h"
+#include "runtime/run/run_model.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
 /* Whether all ranks would fit into every memory limit of this host. */
@@ -32,10 +34,11 @@ static struct dp_memory_ranks ranks_of(const struct dp_memory_plan *plan)
 }
 
 /* A rank's own memory, without the data set, which is the host's. */
-static void rank_bytes(const struct dp_memory_plan *plan, size_t bytes[DP_MEM_PURPOSE_COUNT])
+static void rank_bytes(const struct dp_memory_plan *plan, bool leads,
+                       size_t bytes[DP_MEM_PURPOSE_COUNT])
 {
     const size_t micro_batch = (size_t)plan->config->train.micro_batch;
-    const struct dp_memory_ranks one = {.trainers = 1, .first = true};
+    const struct dp_memory_ranks one = {.trainers = 1, .first = true, .leads = leads};
     struct dp_memory_plan own = *plan;
 
     own.data_bytes = 0;
@@ -44,6 +47,29 @@ static void rank_bytes(const struct dp_memory_plan *plan, size_t bytes[DP_MEM_PU
     } else {
         dp_memory_plan_device(&own, micro_batch, bytes);
     }
+}
+
+/* A dp_recompute_fits: of all ranks on this host, whose limits are the context. */
+static bool fits_here(const void *context, const struct dp_memory_plan *plan)
+{
+    const struct dp_memory_ranks all = ranks_of(plan);
+    const size_t budget = (size_t)plan->config->report.memory_budget_mb << 20;
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+
+    rank_bytes(plan, true, bytes);
+    if (budget > 0 && dp_memory_plan_sum(bytes) > budget) {
+        return false;
+    }
+    dp_memory_plan_host(plan, &all, (size_t)plan->config->train.micro_batch, bytes);
+    return fit_here(context, bytes) == DP_MEMORY_FITS;
+}
+
+static dp_status cut_to_fit(const struct dp_memory_plan *plan, struct dp_model *m,
+                            const struct dp_memory_limits *limits)
+{
+    return plan->config->model.recompute == DP_RECOMPUTE_AUTO
+               ? dp_recompute_choose(plan, m, fits_here, limits)
+               : DP_OK;
 }
 
 static const struct {
@@ -65,7 +91,7 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
     size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
     double shown = 0.0;
 
-    rank_bytes(plan, rank);
+    rank_bytes(plan, false, rank);
     dp_memory_plan_host(plan, &all, micro_batch, host);
     const double columns[RANK_COLUMNS] = {
         (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
@@ -85,10 +111,11 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
 }
 
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
-void dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
-                         const struct dp_device *device)
+dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
+                              const struct dp_device *device)
 {
     static const int ranks[] = {1, 2, 4, 8};
+    char recompute[sizeof(ranks) / sizeof(ranks[0])][DP_RECOMPUTE_TEXT] = {""};
     const double mb = 1048576.0;
     struct dp_memory_limits limits;
     struct dp_memory_plan plan = {.config = c,
@@ -116,7 +143,11 @@ void dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
         plan.trainers = ranks[i];
         plan.shared_bytes = dp_data_shared_bytes(
             c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
+        DP_TRY(cut_to_fit(&plan, m, &limits));
         print_ranks(&plan, &limits);
+        DP_TRY(c->model.recompute == DP_RECOMPUTE_OFF
+                   ? DP_OK
+                   : dp_recompute_describe(&plan, m, recompute[i]));
     }
     printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
     if (plan.data_bytes > 0) {
@@ -131,4 +162,9 @@ void dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
                limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
                (double)limit->available / mb);
     }
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]) && recompute[i][0] != '\0'; i++) {
+        printf("%srecompute, %d rank%s: %s\n", i == 0 ? "\n" : "", ranks[i], dp_plural(ranks[i]),
+               recompute[i]);
+    }
+    return DP_OK;
 }

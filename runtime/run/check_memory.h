@@ -8,8 +8,8 @@
 #include "models/model.h"
 #include "runtime/config/config.h"
 
-/* Prints it. */
-void dp_run_check_memory(const struct dp_config *config, struct dp_model *model,
-                         const struct dp_device *device);
+/* Prints it; cuts the model for it where model.recompute is auto. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_run_check_memory(const struct dp_config *config, struct dp_model *model,
+                                         const struct dp_device *device);
 
 #endif

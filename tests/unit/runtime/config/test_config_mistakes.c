@@ -122,6 +122,24 @@ static void words_of_other_tools_are_understood(void **state)
     }
 }
 
+static void a_model_is_recomputed_in_two_parts_or_more(void **state)
+{
+    static const char *const values[] = {
+        "on", "0", "1", "-3", "2.5", "1001", "99999999999999999999"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char set[64], line[200];
+        const char *const sets[] = {set};
+        (void)snprintf(set, sizeof(set), "model.recompute=%s", values[i]);
+        (void)snprintf(
+            line, sizeof(line),
+            "--set %s: model.recompute: expected off, auto, or a number of parts from 2 to 1000",
+            set);
+        refuses(MODEL, sets, 1, line);
+    }
+}
+
 static void a_gpu_is_device_cuda(void **state)
 {
     char *const no_environment[] = {NULL};
@@ -172,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mistakes_are_reported_at_once_up_to_ten),
         cmocka_unit_test(words_of_other_tools_are_understood),
+        cmocka_unit_test(a_model_is_recomputed_in_two_parts_or_more),
         cmocka_unit_test(a_gpu_is_device_cuda),
         cmocka_unit_test(going_on_without_a_rank_needs_all_state_on_all_ranks),
     };

@@ -284,7 +284,7 @@ struct witness {
     const float *grad;
     float *seen;
     float *weights; /* NULL: ranks have copies of their own */
-    int next; /* the tensor that must come next */
+    int next;       /* the tensor that must come next */
 };
 
 static dp_status witness_ready(void *context, int tensor)

@@ -53,8 +53,12 @@ const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars)
     if (!isfinite(dollars)) {
         return dp_figure_fixed(text, dollars, 0, "");
     }
-    (void)snprintf(text, DP_FIGURE_BYTES, dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g",
-                   dollars);
+    if (dollars > 0.0 && dollars < 0.0001) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "under $0.0001");
+    } else {
+        (void)snprintf(text, DP_FIGURE_BYTES,
+                       dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g", dollars);
+    }
     return text;
 }
 

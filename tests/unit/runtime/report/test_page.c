@@ -100,6 +100,16 @@ static void a_number_that_vanishes_has_no_sign(void **state)
     assert_string_equal(dp_figure_fixed(text, -0.4, 0, ""), "0");
 }
 
+static void a_loss_of_any_size_is_printed(void **state)
+{
+    char text[DP_FIGURE_BYTES];
+    (void)state;
+
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, 2.30258), "2.3026");
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, 4.8727e22), "4.873e+22");
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, (double)NAN), "-");
+}
+
 static void dollars_are_no_powers_of_ten(void **state)
 {
     char text[DP_FIGURE_BYTES];
@@ -359,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_escaped),
         cmocka_unit_test(a_number_that_vanishes_has_no_sign),
+        cmocka_unit_test(a_loss_of_any_size_is_printed),
         cmocka_unit_test(dollars_are_no_powers_of_ten),
         cmocka_unit_test(a_unit_fits_its_number),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),

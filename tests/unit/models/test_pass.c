@@ -277,12 +277,14 @@ static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void 
 
 /* ---- hooks ---- */
 
-/* The gradient as it was when each tensor was said to be ready. */
+/* The gradient as it was when each tensor was said to be ready. From then on another rank may
+ * change the tensor, where ranks share one copy of the weights. */
 struct witness {
     const struct dp_model *model;
     const float *grad;
     float *seen;
-    int next; /* the tensor that must come next */
+    float *weights; /* NULL: ranks have copies of their own */
+    int next;       /* the tensor that must come next */
 };
 
 static dp_status witness_ready(void *context, int tensor)
@@ -294,6 +296,9 @@ static dp_status witness_ready(void *context, int tensor)
         return DP_ERR_INTERNAL;
     }
     memcpy(w->seen + t->begin, w->grad + t->begin, t->count * sizeof(float));
+    for (size_t i = 0; w->weights != NULL && i < t->count; i++) {
+        w->weights[t->begin + i] = NAN;
+    }
     return DP_OK;
 }
 
@@ -306,16 +311,21 @@ static void each_tensor_becomes_ready_once_in_reverse_order(void **state)
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
-        float *grad = zeros(count), *seen = zeros(count);
-        struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
-        struct witness witness = {small.model, grad, seen, small.model->tensor_count - 1};
+        float *grad = zeros(count), *seen = zeros(count), *expected = zeros(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+        struct witness witness = {small.model, grad, seen, i % 2 != 0 ? NULL : batch.weights,
+                                  small.model->tensor_count - 1};
         const struct dp_model_hooks hooks = {
             .context = &witness, .ready = witness_ready, .early = i % 2 != 0};
 
+        step_alone(&batch, streams->tested[0], ROWS, &call);
+        call.grad = grad;
         call.hooks = &hooks;
         step_alone(&batch, streams->tested[0], ROWS, &call);
         assert_int_equal(witness.next, -1);
         assert_same_bits(seen, grad, small.model->trained);
+        assert_same_bits(grad, expected, count);
+        dp_free(expected);
         dp_free(seen);
         dp_free(grad);
         small_batch_destroy(&batch);

@@ -88,6 +88,9 @@ static dp_status compare(int argc, char **argv, struct dp_bench_options *options
     } else if (status == DP_OK && !asks) {
         status = dp_bench_main(options, world);
     }
+    if (status == DP_OK && world->all->rank == 0) {
+        dp_launcher_tell_done();
+    }
     dp_world_destroy(world);
     return status;
 }

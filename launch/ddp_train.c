@@ -198,6 +198,9 @@ static dp_status train(int argc, char **argv, struct dp_cli *cli, dp_status pars
                  : cli->run.evaluate != NULL ? dp_run_evaluate_saved(&cli->run, world)
                                              : dp_run_main(&cli->run, world, &stop);
     }
+    if (status == DP_OK && world->all->rank == 0) {
+        dp_launcher_tell_done();
+    }
     dp_world_destroy(world);
     return status;
 }

@@ -6,7 +6,9 @@ may also make mpirun end the job. If mpirun has not returned some time later it 
 code then is the rank's, or 1 after a signal, as mpirun's would be; after a signal we first wait for
 the ranks of this host, which may be saving. Where a rank of another host ends the job, the ranks of
 this one write BEGUN when mpirun ends them. Then it is as after a signal, but the code is HOST_GONE:
-mpirun would have returned if it could reach all hosts. All waiting is without polling.
+mpirun would have returned if it could reach all hosts. Where rank 0 has written DONE, and mpirun has
+not returned when no rank of this host runs any more, the code is 0: a host was cut off after the
+job had done all. All waiting is without polling.
 
 Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
 """
@@ -33,7 +35,9 @@ WATCHED = {signal.SIGCHLD, signal.SIGIO,
            *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
 # Where it is not known why mpirun ends the job it may just be slow, on a busy machine.
 UNKNOWN_CAUSE = 3
-BEGUN, HOST_GONE = 0, 76  # a byte in the pipe; an exit code
+BEGUN, DONE, HOST_GONE = 0, 255, 76  # two bytes in the pipe; an exit code
+NOT_BACK = (b"launch/mpirun: warning: the job has done all, but mpirun does not end: is a host's"
+            b" network cut? It was killed\n")
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -110,6 +114,8 @@ def wait_for(mpirun, pipe, grace_s):
         if info is None:
             if reported or not ranks_of(mpirun):
                 kill(mpirun)
+                if code == 0:
+                    os.write(2, NOT_BACK)
                 return code
             deadline = time.monotonic() + 1
         elif info.si_signo == signal.SIGCHLD:
@@ -120,11 +126,13 @@ def wait_for(mpirun, pipe, grace_s):
         elif info.si_signo == signal.SIGIO:
             with contextlib.suppress(BlockingIOError):
                 codes = os.read(pipe, 4096)
-                known = [byte for byte in codes if byte != BEGUN]
+                known = [byte for byte in codes if byte not in (BEGUN, DONE)]
                 if known and not reported:
                     code, reported = known[0], True
                     grace_s -= SLACK_S - SHORT_S if code == HOST_GONE else 0
                     deadline = time.monotonic() + grace_s
+                elif DONE in codes:
+                    code, deadline = 0, time.monotonic() + grace_s
                 elif deadline is None:
                     code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:

@@ -10,7 +10,8 @@
 /* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
 static const char variable[] = "LOCKSTEP_LAUNCHER";
 
-enum { BEGUN = 0 }; /* no job is ended with this exit code */
+/* No job is ended with these exit codes. */
+enum { BEGUN = 0, DONE = 255 };
 
 void dp_launcher_tell(int code)
 {
@@ -33,6 +34,11 @@ void dp_launcher_tell(int code)
         }
         (void)close(fd);
     }
+}
+
+void dp_launcher_tell_done(void)
+{
+    dp_launcher_tell(DONE);
 }
 
 void dp_launcher_tell_ending(pid_t sender)

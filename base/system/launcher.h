@@ -11,6 +11,9 @@
  * environment; does nothing if there is none on this host. */
 void dp_launcher_tell(int code);
 
+/* Reports that the job has done what it was for, and that its ranks are about to end. */
+void dp_launcher_tell_done(void);
+
 /* Reports that mpirun has begun to end this job, and why is not known here: a rank of another host
  * may have ended it. To be called on SIGTERM, with its sender; other senders than mpirun are
  * ignored. */

@@ -130,14 +130,27 @@ def case_mpirun_does_not_outlive_it():
     process.stdout.close()
 
 
-def case_a_code_that_a_rank_reports_is_that_of_a_job_that_mpirun_does_not_end():
+def job_that_mpirun_does_not_end(byte, then):
+    """The result of a job whose rank writes that byte for launch/mpirun, and then does this."""
     program = harness.scratch / "tell"
-    program.write_text('#!/bin/sh\nprintf L >"${LOCKSTEP_LAUNCHER#*:}"\nsleep 600\n')
+    program.write_text(f"#!/bin/sh\nprintf '{byte}' >\"${{LOCKSTEP_LAUNCHER#*:}}\"\n{then}\n")
     program.chmod(0o755)
     harness.program = program
     result = Started([], 1).finish()
     harness.program = "ddp_train"
+    return result
+
+
+def case_a_code_that_a_rank_reports_is_that_of_a_job_that_mpirun_does_not_end():
+    result = job_that_mpirun_does_not_end("L", "sleep 600")
     same(result.code, ord("L"), f"the exit code of\n{result}\n")
+
+
+def case_a_job_that_has_done_all_ends_well_though_mpirun_does_not_return():
+    # As where its host is cut off: mpirun itself is stopped.
+    result = job_that_mpirun_does_not_end("\\377", "kill -STOP $PPID")
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    check("mpirun does not end" in result.err, f"no warning:\n{result}")
 
 
 if __name__ == "__main__":

@@ -178,9 +178,12 @@ static dp_status read_fault(const char *text, struct dp_fault **out)
     const struct dp_plugin *kind;
     char problem[256];
     void *state;
-    const dp_status status =
-        dp_plugin_create(&dp_fault_kinds, text, &kind, &state, problem, sizeof(problem));
+    dp_status status;
 
+    if (*text == '\0') {
+        return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": there is no fault before a ';'");
+    }
+    status = dp_plugin_create(&dp_fault_kinds, text, &kind, &state, problem, sizeof(problem));
     if (status != DP_OK) {
         return DP_FAIL(status, DP_FAULT_VARIABLE ": %s", problem);
     }
@@ -205,6 +208,7 @@ dp_status dp_faults_create(const char *text, struct dp_fault **out)
         next = strchr(one, ';');
         if (next != NULL) {
             *next++ = '\0';
+            next = *next == '\0' ? NULL : next; /* a last ';' may end the text */
         }
         status = read_fault(one, end);
         end = status == DP_OK ? &(*end)->next : end;

@@ -2,8 +2,8 @@
  * fault.h - faults that a schedule causes on purpose, to test what a run does about them.
  *
  * The environment variable DP_FAULT holds "name:key=value,key=value", or several of them with
- * semicolons between. Faults are only parsed here; runtime/run/fault_injection.c and
- * base/files/disk.c apply them.
+ * semicolons between, and maybe one at the end. Faults are only parsed here;
+ * runtime/run/fault_injection.c and base/files/disk.c apply them.
  *
  * To add one: a row in fault.c with its keys, fields for new keys, and the code that applies it.
  */

@@ -158,7 +158,8 @@ thread waited for a core meanwhile; over 5 % of the step the report says so.
 
 A prediction is for the same machine, and another run there varies as this one did. Where samples/s
 varied between windows, or one rank alone did between its pieces, by more than 5 %, the verdict says
-how far the prediction may be off: "give or take 9 %" (`verdict_detail.predicted_error`).
+how far the prediction may be off: "give or take 9 %" (`verdict_detail.predicted_error`). One that
+may be off by more than itself is in `run.json` alone.
 
 `--explain` of `ddp_train` or `ddp_report` prints every term of it.
 [Bottlenecks that were planted](../benchmarks/results/notes/verdict.md) shows how near predictions

@@ -4,6 +4,8 @@
 
 #include "base/random.h"
 
+enum { BARRIERS = 2 }; /* of a sum whose codes are read in place */
+
 /* Bytes of a slot: of the longest chunk of any bucket, which may be longer than its share. */
 static size_t slot_bytes_of(const struct dp_codec *codec, size_t max_count, size_t ranks)
 {
@@ -328,4 +330,21 @@ uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket
         others = (uint64_t)(size - 1) * code_at(c, c->mine.host, 0, data, rank).count;
     }
     return others + (keep == DP_KEEP_ALL ? sums : 0);
+}
+
+double dp_codec_sum_cost(const struct dp_codec *codec, const struct dp_cost *cost,
+                         const struct dp_group *group, size_t count)
+{
+    const size_t size = (size_t)group->size, chunk = (count + size - 1) / size;
+    const double code = (double)codec->bytes(codec->context, chunk);
+    double seconds = 0.0;
+
+    if (dp_group_one_node(group) && cost->peer.count > 0) {
+        return BARRIERS * cost->flags_s;
+    }
+    for (int distance = 1; distance < group->size; distance++) {
+        seconds += dp_cost_exchange(cost, group, distance, code) +
+                   dp_cost_neighbour(cost, group, code); /* swap, gather */
+    }
+    return seconds;
 }

@@ -73,6 +73,12 @@ DP_CHECKED dp_status dp_codec_sum_run(void *codec_sum,
                                       const struct dp_compressed_bucket *compressed,
                                       enum dp_keep keep);
 
+/* Predicts the seconds that its messages take for so many elements, all of which every rank gets:
+ * only ranks and nodes of the group are read. Codes that are read in place take barriers alone.
+ * Local. */
+double dp_codec_sum_cost(const struct dp_codec *codec, const struct dp_cost *cost,
+                         const struct dp_group *group, size_t count);
+
 uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket,
                            enum dp_keep keep);
 

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "collectives/strategies/strategy.h"
+
 /* Finds the compressor of that name and makes a state with its options, which the caller owns;
  * NULL: no such compressor. */
 static const struct dp_compressor *compressor_of(const char *text, void **state)
@@ -41,6 +43,24 @@ size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan 
 
     dp_free(state);
     return bytes;
+}
+
+double dp_compression_cost(const char *compressor, const char *strategy, const struct dp_cost *cost,
+                           const struct dp_group *group, const struct dp_bucket *bucket)
+{
+    double seconds;
+    void *state;
+    const struct dp_compressor *c = compressor_of(compressor, &state);
+
+    if (c == NULL || c->cost == NULL || bucket->exact) {
+        seconds = dp_strategy_cost(strategy, cost, group, bucket->range.count * sizeof(float));
+    } else if (group->size == 1 || bucket->range.count == 0) {
+        seconds = 0.0;
+    } else {
+        seconds = c->cost(state, cost, group, strategy, bucket);
+    }
+    dp_free(state);
+    return seconds;
 }
 
 static dp_status find_compressor(struct dp_compression *compression,

@@ -73,6 +73,12 @@ struct dp_compression_size dp_compression_measure(const char *compressor,
  * ranks (bounce_buffer.h). */
 size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan *plan, int ranks);
 
+/* Predicts the seconds that the messages of a bucket's sum take with the compressor of a valid
+ * name, which may be "none", over the strategy of that text (dp_strategy_cost). NaN: no prediction.
+ * No ranks needed. */
+double dp_compression_cost(const char *compressor, const char *strategy, const struct dp_cost *cost,
+                           const struct dp_group *group, const struct dp_bucket *bucket);
+
 /* An array that a resumed run needs. Its name begins with DP_COMPRESSION_NAME. */
 #define DP_COMPRESSION_NAME "compressor."
 

@@ -15,6 +15,7 @@
 #include "base/plugin.h"
 #include "collectives/core/bucket.h"
 #include "collectives/strategies/comm.h"
+#include "collectives/strategies/cost.h"
 
 /* One bucket to be summed: all arrays belong to the exchange. */
 struct dp_compressed_bucket {
@@ -57,6 +58,13 @@ struct dp_compressor {
     /* Bytes that this rank sends (or reads from its peers) for the bucket, without barriers, in a
      * step after any warm-up. Local. */
     uint64_t (*wire)(const void *state, const struct dp_bucket *bucket, enum dp_keep keep);
+
+    /* Predicts the seconds that the messages of a bucket's sum take with DP_KEEP_ALL, where the
+     * strategy is that of the text, in a step after any warm-up. What coding takes comes on top.
+     * Only options of `state` are read, so it need not be open, and of the group only its ranks and
+     * nodes. NULL where sum is. Local. NaN: no prediction. */
+    double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                   const char *strategy, const struct dp_bucket *bucket);
 
     /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy sums
      * exactly. */

@@ -47,6 +47,14 @@ static dp_status bf16_open(void *state, struct dp_comm *comm, const struct dp_bu
     return dp_codec_sum_open(state, comm, &codec, plan->largest);
 }
 
+static double bf16_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        const char *strategy, const struct dp_bucket *bucket)
+{
+    (void)state;
+    (void)strategy;
+    return dp_codec_sum_cost(&codec, cost, group, bucket->range.count);
+}
+
 const struct dp_compressor dp_compressor_bf16 = {
     .plugin = {.name = "bf16",
                .help = "8 digits and the range of float32 on the wire, summed in float32",
@@ -55,6 +63,7 @@ const struct dp_compressor dp_compressor_bf16 = {
     .codes = bf16_codes,
     .open = bf16_open,
     .wire = dp_codec_sum_wire,
+    .cost = bf16_cost,
     .sum = dp_codec_sum_run,
     .close = dp_codec_sum_close,
 };

@@ -70,6 +70,15 @@ static dp_status int8_open(void *state, struct dp_comm *comm, const struct dp_bu
     return dp_codec_sum_open(state, comm, &codec, plan->largest);
 }
 
+static double int8_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        const char *strategy, const struct dp_bucket *bucket)
+{
+    const struct dp_codec codec = codec_of(state);
+
+    (void)strategy;
+    return dp_codec_sum_cost(&codec, cost, group, bucket->range.count);
+}
+
 #define INT8 struct int8
 
 /* clang-format off */
@@ -87,6 +96,7 @@ const struct dp_compressor dp_compressor_int8 = {
     .codes = int8_codes,
     .open = int8_open,
     .wire = dp_codec_sum_wire,
+    .cost = int8_cost,
     .sum = dp_codec_sum_run,
     .close = dp_codec_sum_close,
 };

@@ -66,6 +66,15 @@ static dp_status onebit_sum(void *state, const struct dp_compressed_bucket *p, e
     return dp_compressor_clear_gaps(stream, p->bucket, p->residual[1]);
 }
 
+static double onebit_cost(const void *state, const struct dp_cost *cost,
+                          const struct dp_group *group, const char *strategy,
+                          const struct dp_bucket *bucket)
+{
+    (void)state;
+    (void)strategy;
+    return dp_codec_sum_cost(&codec, cost, group, bucket->range.count);
+}
+
 const struct dp_compressor dp_compressor_onebit = {
     .plugin = {.name = "onebit",
                .help = "signs and a scale per 64, what is left out is sent later",
@@ -75,6 +84,7 @@ const struct dp_compressor dp_compressor_onebit = {
     .codes = onebit_codes,
     .open = onebit_open,
     .wire = dp_codec_sum_wire,
+    .cost = onebit_cost,
     .sum = onebit_sum,
     .close = dp_codec_sum_close,
 };

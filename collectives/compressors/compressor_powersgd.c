@@ -16,6 +16,7 @@
  */
 #include "collectives/compressors/bounce_buffer.h"
 #include "collectives/compressors/compressor.h"
+#include "collectives/strategies/strategy.h"
 
 struct powersgd {
     int rank;
@@ -168,6 +169,17 @@ static uint64_t powersgd_wire(const void *state, const struct dp_bucket *bucket,
            dp_compressor_plain_wire(s->comm, second, DP_KEEP_ALL);
 }
 
+static double powersgd_cost(const void *state, const struct dp_cost *cost,
+                            const struct dp_group *group, const char *strategy,
+                            const struct dp_bucket *bucket)
+{
+    size_t first, second;
+
+    count_rounds(state, bucket, &first, &second);
+    return dp_strategy_cost(strategy, cost, group, first * sizeof(float)) +
+           (second > 0 ? dp_strategy_cost(strategy, cost, group, second * sizeof(float)) : 0.0);
+}
+
 /* Addresses of a tensor and its parts in a bucket. */
 struct factor_place {
     struct factor_matrix m;
@@ -291,6 +303,7 @@ const struct dp_compressor dp_compressor_powersgd = {
     .codes = powersgd_codes,
     .open = powersgd_open,
     .wire = powersgd_wire,
+    .cost = powersgd_cost,
     .sum = powersgd_sum,
     .close = powersgd_close,
 };

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "collectives/compressors/bounce_buffer.h"
 #include "collectives/compressors/compressor.h"
+#include "collectives/strategies/strategy.h"
 
 struct randomk {
     double ratio;
@@ -83,6 +84,14 @@ static uint64_t randomk_wire(const void *state, const struct dp_bucket *bucket, 
     return dp_compressor_plain_wire(r->comm, places_of(r, bucket->range.count), DP_KEEP_ALL);
 }
 
+static double randomk_cost(const void *state, const struct dp_cost *cost,
+                           const struct dp_group *group, const char *strategy,
+                           const struct dp_bucket *bucket)
+{
+    return dp_strategy_cost(strategy, cost, group,
+                            places_of(state, bucket->range.count) * sizeof(float));
+}
+
 static dp_status randomk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
 {
     struct randomk *r = state;
@@ -124,6 +133,7 @@ const struct dp_compressor dp_compressor_randomk = {
     .codes = randomk_codes,
     .open = randomk_open,
     .wire = randomk_wire,
+    .cost = randomk_cost,
     .sum = randomk_sum,
     .close = randomk_close,
 };

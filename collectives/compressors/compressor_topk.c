@@ -125,6 +125,18 @@ static uint64_t topk_wire(const void *state, const struct dp_bucket *bucket, enu
     return (uint64_t)(t->comm->group->size - 1) * pairs_of(t->ratio, bucket->range.count) * PAIR;
 }
 
+static double topk_cost(const void *state, const struct dp_cost *cost, const struct dp_group *group,
+                        const char *strategy, const struct dp_bucket *bucket)
+{
+    const struct topk *t = state;
+    const size_t pairs = pairs_of(t->ratio, bucket->range.count);
+
+    (void)strategy;
+    return dp_group_one_node(group) && cost->peer.count > 0
+               ? cost->flags_s
+               : (group->size - 1) * dp_cost_neighbour(cost, group, (double)(pairs * PAIR));
+}
+
 /* Adds the gradient to the unsent numbers, through the velocity. */
 static dp_status accumulate(const struct topk *t, struct dp_stream *s,
                             const struct dp_compressed_bucket *p)
@@ -189,6 +201,7 @@ const struct dp_compressor dp_compressor_topk = {
     .codes = topk_codes,
     .open = topk_open,
     .wire = topk_wire,
+    .cost = topk_cost,
     .sum = topk_sum,
     .close = topk_close,
 };

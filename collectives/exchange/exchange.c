@@ -401,20 +401,24 @@ bool dp_exchange_writes(const struct dp_exchange *e)
     return e->one_copy.data == NULL || e->one_copy.writer;
 }
 
-bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
+/* Whether it is the last one of its bucket that becomes ready. */
+static bool ends_bucket(const struct dp_exchange *e, int tensor)
 {
     const int *bucket_of = e->plan->bucket_of;
 
-    return e->group->size > 1 && (tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor]);
+    return tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor];
+}
+
+bool dp_exchange_hands_over(const struct dp_exchange *e, int tensor)
+{
+    return e->group->size > 1 && ends_bucket(e, tensor);
 }
 
 size_t dp_exchange_deferred_part(const struct dp_exchange *e, int tensor)
 {
-    const int *bucket_of = e->plan->bucket_of;
-    const struct dp_bucket *next = &e->plan->buckets[bucket_of[tensor] + 1];
-    const bool first = tensor == 0 || bucket_of[tensor - 1] != bucket_of[tensor];
+    const struct dp_bucket *next = &e->plan->buckets[e->plan->bucket_of[tensor] + 1];
 
-    return e->defers && next->deferred && first ? next->range.count : 0;
+    return e->defers && next->deferred && ends_bucket(e, tensor) ? next->range.count : 0;
 }
 
 const char *dp_exchange_label(const struct dp_exchange *e)

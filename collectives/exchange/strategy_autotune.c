@@ -157,6 +157,11 @@ static void drop_hopeless(struct autotune *c, double least)
 
 /* ---- timing ---- */
 
+static uint64_t now(const struct autotune *c)
+{
+    return c->config->now == NULL ? dp_now_ns() : c->config->now();
+}
+
 /* Times one sum, of data rewritten as backward does; the slowest rank's time counts. */
 static dp_status take_plain_turn(struct autotune *c, struct candidate *e, size_t bytes, bool plain,
                                  double *seconds)
@@ -168,11 +173,12 @@ static dp_status take_plain_turn(struct autotune *c, struct candidate *e, size_t
         c->data[i] = (float)(i * 2654435761u % 65536u) / 65536.0f - 0.5f;
     }
     DP_TRY(dp_group_barrier(c->group));
-    const uint64_t begin_ns = dp_now_ns();
+    const uint64_t begin_ns = now(c);
     DP_TRY(plain ? dp_comm_sum(e->comm, data, DP_KEEP_ALL)
                  : dp_autotune_codes_sum(c->codes, e->codes, c->data, bytes));
-    mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
-    mine.elapsed = (double)(dp_now_ns() - c->begin_ns) / 1e9;
+    const uint64_t end_ns = now(c);
+    mine.seconds = (double)(end_ns - begin_ns) / 1e9;
+    mine.elapsed = (double)(end_ns - c->begin_ns) / 1e9;
     DP_TRY(dp_group_allgather(c->group, &mine, sizeof(mine), c->timings));
     *seconds = 0.0;
     for (int i = 0; i < c->group->size; i++) {
@@ -348,10 +354,10 @@ static dp_status measure(struct autotune *c)
     size_t bytes = first_size(c);
     bool complete;
 
-    c->begin_ns = dp_now_ns();
+    c->begin_ns = now(c);
     DP_TRY(measure_tails(c));
     for (int k = 0; k < DP_CURVE_POINTS && left(c) > 1; k++) {
-        if (c->elapsed + 2.0 * round_seconds(c) > c->config->budget_s) {
+        if (k > 0 && c->elapsed + 2.0 * round_seconds(c) > c->config->budget_s) {
             break;
         }
         for (int i = 0; i < c->count; i++) {
@@ -474,15 +480,9 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     if (status == DP_OK) {
         status = dp_autotune_codes_create(config->compressor, config->plan, c->most, &c->codes);
     }
-    if (status == DP_OK) {
-        status = add_candidates(c);
-    }
-    if (status == DP_OK) {
-        status = measure(c);
-    }
-    if (status == DP_OK) {
-        status = choose(c, out);
-    }
+    status = status == DP_OK ? add_candidates(c) : status;
+    status = status == DP_OK ? measure(c) : status;
+    status = status == DP_OK ? choose(c, out) : status;
     dp_group_leave(group, status);
     for (int i = 0; i < c->count; i++) {
         drop(c, &c->candidates[i]);

@@ -34,6 +34,7 @@ struct dp_strategy_autotune_config {
     const struct dp_bucket_plan *plan;
     const char *compressor; /* that the buckets go through; NULL, "none": they do not */
     double budget_s;        /* for all turns; a turn in progress at the end is finished */
+    uint64_t (*now)(void);  /* nanoseconds by the clock of this rank; NULL: dp_now_ns() */
 };
 
 struct dp_strategy_autotune_result {

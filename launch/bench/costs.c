@@ -7,12 +7,16 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* Whose costs they are. */
+/* Whose costs they are, and of which buckets. */
+#include "collectives/compressors/compression.h"
 #include "collectives/exchange/strategy_candidates.h"
 #include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/strategy.h"
+#include "runtime/config/config_load.h"
+#include "runtime/run/check.h"
+#include "runtime/trainer/step_scalars.h"
 
-enum { TEXT_MAX = 1 << 20, RANKS_MAX = 1 << 16, SIZES_MAX = 4096 };
+enum { TEXT_MAX = 1 << 20, RANKS_MAX = 1 << 16, SIZES_MAX = 4096, SETS_MAX = 16 };
 
 struct costs {
     const char *path;
@@ -20,6 +24,9 @@ struct costs {
     struct dp_json *told;  /* owned */
     struct dp_cost cost;
     const struct dp_json *sizes, *strategies;
+    struct dp_config *config;    /* owned; of the model, as the next two; NULL without one */
+    struct dp_model *model;      /* owned */
+    struct dp_bucket_plan *plan; /* owned */
 };
 
 /* ---- what is asked ---- */
@@ -93,6 +100,48 @@ static dp_status read_lists(struct costs *c)
     return DP_OK;
 }
 
+static dp_status read_config(struct costs *c, const char *path)
+{
+    const struct dp_json *asked = dp_json_get(c->asked, "set");
+    char *const environment[] = {NULL};
+    const char *sets[SETS_MAX];
+    const size_t count = dp_json_length(asked);
+    char *text = NULL;
+    dp_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *set = i < SETS_MAX ? dp_json_text(dp_json_at(asked, i)) : NULL;
+        if (set == NULL) {
+            return DP_FAIL(DP_ERR_DATA, "%s: set wants at most %d texts", c->path, SETS_MAX);
+        }
+        sets[i] = set;
+    }
+    DP_TRY(dp_config_resolve(path, environment, sets, (int)count, &text));
+    status = dp_config_parse(text, path, &c->config);
+    dp_free(text);
+    return status == DP_OK ? dp_run_check_names(c->config) : status;
+}
+
+/* The buckets of a model, cut as the trainer does. */
+static dp_status read_model(struct costs *c)
+{
+    const char *path = dp_json_text(dp_json_get(c->asked, "model"));
+    struct dp_bucket_sizes sizes = {0};
+
+    if (path == NULL) {
+        return DP_OK;
+    }
+    DP_TRY(read_config(c, path));
+    DP_TRY(dp_model_create(c->config->model.layers, c->config->model.layer_count,
+                           &c->config->model.input, &c->model));
+    sizes.first_count = (size_t)(c->config->comm.first_bucket_mb * 1048576.0) / sizeof(float);
+    sizes.max_count = (size_t)(c->config->comm.bucket_mb * 1048576.0) / sizeof(float);
+    (void)dp_json_switch(dp_json_get(c->asked, "deferred"), &sizes.deferred);
+    return dp_bucket_plan_create(c->model->tensors, c->model->tensor_count, c->model->trained,
+                                 c->model->trained + dp_step_scalars_tail(c->model->statistics),
+                                 &sizes, &c->plan);
+}
+
 static dp_status read_asked(struct costs *c)
 {
     char *text = dp_zalloc(TEXT_MAX + 1, 1);
@@ -113,7 +162,8 @@ static dp_status read_asked(struct costs *c)
     dp_free(text);
     DP_TRY(status);
     DP_TRY(read_cost(c));
-    return read_lists(c);
+    DP_TRY(read_lists(c));
+    return read_model(c);
 }
 
 /* ---- what is answered ---- */
@@ -135,7 +185,12 @@ static dp_status add_row(const struct costs *c, const struct dp_group *group, co
     DP_TRY(dp_json_set_int(row, "node_of", group->local_size));
     DP_TRY(dp_json_set_text(row, "strategy", name));
     seconds = dp_json_set_array(row, "seconds");
-    for (size_t i = 0; i < dp_json_length(c->sizes); i++) {
+    for (int b = 0; c->plan != NULL && b < c->plan->count; b++) {
+        DP_TRY(
+            dp_json_push_real(seconds, dp_compression_cost(c->config->comm.compressor, name,
+                                                           &c->cost, group, &c->plan->buckets[b])));
+    }
+    for (size_t i = 0; c->plan == NULL && i < dp_json_length(c->sizes); i++) {
         (void)dp_json_real(dp_json_at(c->sizes, i), &bytes);
         DP_TRY(dp_json_push_real(seconds, dp_strategy_cost(name, &c->cost, group, (size_t)bytes)));
     }
@@ -187,6 +242,22 @@ static dp_status add_group(const struct costs *c, const struct dp_json *asked, s
     return status;
 }
 
+static dp_status add_buckets(const struct costs *c)
+{
+    struct dp_json *buckets = dp_json_set_array(c->told, "buckets");
+
+    for (int b = 0; b < c->plan->count; b++) {
+        const struct dp_bucket *bucket = &c->plan->buckets[b];
+        struct dp_json *row = dp_json_push_object(buckets);
+        DP_TRY(dp_json_set_int(row, "bytes", (int64_t)(bucket->range.count * sizeof(float))));
+        DP_TRY(dp_json_set_bool(row, "deferred", bucket->deferred));
+        if (!bucket->exact) {
+            DP_TRY(dp_json_set_text(row, "tensor", bucket->tensors[0].name));
+        }
+    }
+    return DP_OK;
+}
+
 static dp_status answer(struct costs *c)
 {
     const struct dp_json *groups = dp_json_get(c->asked, "groups");
@@ -197,6 +268,7 @@ static dp_status answer(struct costs *c)
     DP_TRY(dp_json_set_real(c->told, "alpha_us", 1e6 * cost->alpha[DP_LINK_WIRE]));
     DP_TRY(dp_json_set_real(c->told, "beta_ns", 1e9 * cost->beta[DP_LINK_WIRE]));
     DP_TRY(dp_json_set_real(c->told, "gamma_ns", 1e9 * cost->gamma));
+    DP_TRY(c->plan != NULL ? add_buckets(c) : DP_OK);
     rows = dp_json_set_array(c->told, "rows");
     for (size_t i = 0; i < dp_json_length(groups); i++) {
         DP_TRY(add_group(c, dp_json_at(groups, i), rows));
@@ -225,6 +297,9 @@ dp_status dp_bench_costs(const char *path)
     if (status == DP_OK) {
         status = print(&costs);
     }
+    dp_bucket_plan_destroy(costs.plan);
+    dp_model_destroy(costs.model);
+    dp_config_destroy(costs.config);
     dp_json_destroy(costs.told);
     dp_json_destroy(costs.asked);
     return status;

@@ -89,7 +89,7 @@ foreach(source ${dp_scripts})
   install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/${program} COMPONENT scripts
           DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY ${folder} DESTINATION ${dp_share} COMPONENT scripts
-          FILES_MATCHING PATTERN "*.py")
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 endforeach()
 
 # ---- what runs use ----

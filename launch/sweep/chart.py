@@ -15,17 +15,19 @@ MOST_COLOURS = 8
 @dataclasses.dataclass
 class Series:
     """Points from left to right. colour: 0 to MOST_COLOURS - 1; None: an ideal, without dots.
-    low, high: whiskers, or None."""
+    low, high: whiskers, or None. projected: not measured; whiskers are then a band."""
     name: str
     xs: list
     ys: list
     colour: int
     low: list = None
     high: list = None
+    projected: bool = False
 
     @property
     def style(self):
-        return "ideal" if self.colour is None else f"s{self.colour}"
+        return "ideal" if self.colour is None else f"s{self.colour}" + (
+            " projected" if self.projected else "")
 
 
 @dataclasses.dataclass
@@ -120,12 +122,21 @@ def grid(chart, frame):
     return "".join(out)
 
 
+def band(series, frame):
+    """Between low and high, along the line."""
+    edge = [*zip(series.xs, series.low), *reversed([*zip(series.xs, series.high)])]
+    path = "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in edge)
+    return f'<path class="band s{series.colour}" d="M{path}Z"/>'
+
+
 def line(series, frame):
     places = [(frame.x(x), frame.y(y)) for x, y in zip(series.xs, series.ys)]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     out = [f'<path class="line {series.style}" d="M{path}"/>']
     if series.colour is None:
         return out[0]
+    if series.projected:
+        return band(series, frame) + out[0]
     for x, low, high in zip(series.xs, series.low or (), series.high or ()):
         if high > low:
             out.append(f'<path class="line {series.style}" d="M{frame.x(x):.1f} '

@@ -8,6 +8,7 @@ from sweep.ending import exit_code_of
 from sweep.failure import INTERNAL, NO_INPUT, NOT_AVAILABLE, STOPPED, Failure, complain, say
 from sweep.folder import SCHEMA, Folder, write_json, write_text
 from sweep.local import Local, Stopped, exit_code
+from sweep.project.curves import project_curves
 from sweep.project.main import project
 from sweep.running import as_jobs, one_by_one
 from sweep.slurm import Slurm
@@ -135,8 +136,9 @@ class Sweep:
     def waiting(self):
         return [run for run in self.runs if not self.folder.is_finished(run)]
 
-    def write(self):
-        """sweep.json, and all that is made of it; returns it, and the prices side by side."""
+    def write(self, ended=False):
+        """sweep.json, and all that is made of it; returns it, and the prices side by side. ended:
+        no run comes after it, so that curves may be projected."""
         points = [describe(point, self.folder) for point in self.points]
         machine, comparison = None, None
         if self.machines:
@@ -145,6 +147,8 @@ class Sweep:
             prices.add_to_points(points, machine)
         curves = results.curves_of(points)
         results.add_strong_efficiency(points, curves)
+        if ended:
+            project_curves(curves, points, self.args, self.tools, self.folder.path)
         if self.machines:
             name = machine.name if machine else None
             comparison = prices.compare(self.machines, [(name, curves), *self.others])
@@ -179,7 +183,7 @@ def dry_run(sweep):
 
 def show(sweep):
     """The table; the exit code."""
-    told, comparison = sweep.write()
+    told, comparison = sweep.write(ended=True)
     points = told["points"]
     say()
     for line in table.lines_of(told["summary"]["curves"], sweep.cores):
@@ -247,6 +251,6 @@ def main(words, bin_folder, launch_folder, version):
         if args.prune is not None:
             return prune.prune(args.prune, args.yes)
         tools = Tools(bin_folder, launch_folder)
-        return project(args, tools) if args.project is not None else do_sweep(args, tools)
+        return project(args, tools) if args.source is not None else do_sweep(args, tools)
 
     return exit_code_of(program)

@@ -6,6 +6,7 @@ import re
 
 from sweep.failure import USAGE, Failure
 from sweep.project.links import link
+from sweep.project.places import ranks_of
 
 DEFAULT_STEPS = 200
 MOST_RANKS = 1 << 20
@@ -13,6 +14,8 @@ MOST_RUNS = 10000
 # Flags of ddp_train that a sweep gives by itself, or that do no training.
 OURS = ("--out", "--steps", "--resume", "--set", "--check", "--dry-run", "--selftest", "--list",
         "--print-config", "--evaluate", "--version", "--help")
+
+PROJECTED = ("comm.bucket_mb", "comm.first_bucket_mb")  # with --from
 
 USAGE_TEXT = """\
 ddp_sweep model.cfg --ranks 1,2,4 --out DIR [flags] [-- flags of ddp_train]
@@ -164,7 +167,7 @@ def add_places(parser):
 def add_projection(parser):
     add = parser.add_argument
     add("--project", metavar="A-B", help="predicts a run on other ranks: A, 2 A, 4 A ... B; or a "
-        "list; runs nothing (docs/projection.md)")
+        "list. With --from it runs nothing; else the curves of the sweep (docs/projection.md)")
     add("--from", metavar="RUN", dest="source", type=pathlib.Path,
         help="with --project: the folder of a run on two ranks or more")
     add("--link", metavar="RATE,LATENCY", type=link,
@@ -199,16 +202,26 @@ def check_flags(flags):
 
 
 def settle_projection(args):
-    """Whether it is one."""
+    """Whether it is one, and no sweep."""
     if args.project is None:
         if args.source is not None or args.link is not None or args.node_of or args.json:
             raise Failure("--from, --link, --node-of and --json belong to --project 2-4096", USAGE)
         return False
+    ranks_of(args.project)
+    if args.model is not None:
+        if args.source is not None or args.json:
+            raise Failure("--project with a model projects the curves of its sweep: without --from "
+                          "and --json", USAGE)
+        return False
     if args.source is None:
         raise Failure("--project from which run? --from RUN", USAGE)
-    if args.model is not None or args.out is not None or args.ranks is not None:
-        raise Failure("--project goes with --from, --link, --node-of, --strategy, --mode and "
-                      "--json", USAGE)
+    if args.out is not None or args.ranks is not None:
+        raise Failure("--project goes with --from, --link, --node-of, --strategy, --mode, --set "
+                      "and --json", USAGE)
+    for key, values in args.settings:
+        if key not in PROJECTED or len(values) != 1:
+            raise Failure(f"--set {key} with --project: it wants one value of "
+                          f"{' or '.join(PROJECTED)}", USAGE)
     args.mode = "weak" if args.mode is None else args.mode
     if args.mode == "both":
         raise Failure("--project wants --mode weak or --mode strong", USAGE)

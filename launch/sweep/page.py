@@ -20,10 +20,15 @@ MORE_STYLE = """<style>
 %s
 .line.ideal { stroke: var(--soft); stroke-dasharray: 5 4; stroke-width: 1.25; }
 i.ideal { background: var(--soft); }
+.line.projected { stroke-dasharray: 2 3; }
+.band { stroke: none; opacity: .18; }
+i.projected { height: .3rem; opacity: .55; }
 .failed { color: var(--bad); }
+%s
 </style>
-""" % "\n".join(f".line.s{i} {{ stroke: var(--s{i}); }} .dot.s{i} {{ fill: var(--s{i}); }} "
-                f"i.s{i} {{ background: var(--s{i}); }}" for i in range(3, MOST_COLOURS))
+""" % ("\n".join(f".line.s{i} {{ stroke: var(--s{i}); }} .dot.s{i} {{ fill: var(--s{i}); }} "
+                 f"i.s{i} {{ background: var(--s{i}); }}" for i in range(3, MOST_COLOURS)),
+       "\n".join(f".band.s{i} {{ fill: var(--s{i}); }}" for i in range(MOST_COLOURS)))
 
 
 def escape(text):
@@ -85,13 +90,40 @@ def series_of(curves, names, key, factor=1.0, whiskers=False):
     return found
 
 
+def projected_rows(curve):
+    return results.dig(curve, "projection", "rows") or []
+
+
+def one_rank_share(curve, ranks):
+    """What samples/s on so many ranks are multiplied by for the efficiency in percent; None where
+    one rank was not measured."""
+    first = curve["places"][0]
+    one = first["samples_per_second"] if first["ranks"] == 1 else None
+    return 100.0 / (ranks * one) if one else None
+
+
+def projected(curves, names, scale_of):
+    """A line and a band for each curve that has a projection. scale_of: of a curve and a number of
+    ranks, what samples/s are multiplied by; None where that is not known."""
+    found = []
+    for colour, (curve, name) in enumerate(zip(curves, names)):
+        rows = [(row, scale_of(curve, row["ranks"])) for row in projected_rows(curve)]
+        rows = [(row, scale) for row, scale in rows if scale is not None]
+        values = [[row["samples_per_second"] * scale * row["step_ms"] / row[end]
+                   for row, scale in rows] for end in ("step_ms", "high_ms", "low_ms")]
+        found.append(Series(f"{name}, projected", [row["ranks"] for row, _ in rows], values[0],
+                            colour, values[1], values[2], True))
+    return [series for series in found if series.xs]
+
+
 def ideals(curves):
     """A line for each batch and setting: from the best rate of a rank at the smallest size on."""
     groups = {}
     for curve in curves:
         places = [p for p in curve["places"] if p["samples_per_second"] is not None]
         if places:
-            first, last = places[0], curve["places"][-1]["ranks"]
+            first = places[0]
+            last = max(row["ranks"] for row in [*curve["places"], *projected_rows(curve)])
             key = (curve["batch"], str(curve["set"]))
             pace = first["samples_per_second"] / first["ranks"]
             known = groups.get(key)
@@ -126,21 +158,26 @@ def charts(curves, mode):
     shown = sorted(curves, key=lambda c: -max((p["samples_per_second"] or 0.0)
                                               for p in c["places"]))[:MOST_COLOURS]
     names = short_names(shown)
-    sizes = [p["ranks"] for c in shown for p in c["places"]]
+    sizes = [p["ranks"] for c in shown for p in [*c["places"], *projected_rows(c)]]
     wide = max(sizes) > 8 * min(sizes)
-    rates = series_of(shown, names, "samples_per_second", whiskers=True)
+    rates = (series_of(shown, names, "samples_per_second", whiskers=True)
+             + projected(shown, names, lambda curve, ranks: 1.0))
     out = [drawn(Chart(f"chart-{mode}-rate", "Samples/s", "",
                        course(shown, "samples_per_second", rate), rates + ideals(shown), wide,
                        wide))]
+    measured = [p["ranks"] for c in shown for p in c["places"]]
     for name, key, title, unit, factor, text_of in CHARTS:
         series = series_of(shown, names, key, factor)
+        ends = sizes if name == "efficiency" else measured
         if name == "dollar" and not any(s.xs for s in series):
             continue
-        if name in ("efficiency", "cost") and max(sizes) > min(sizes):
+        if name == "efficiency":
+            series += projected(shown, names, one_rank_share)
+        if name in ("efficiency", "cost") and max(ends) > min(ends):
             whole = 100.0 if name == "efficiency" else 1.0
-            series.append(Series("ideal", [min(sizes), max(sizes)], [whole, whole], None))
+            series.append(Series("ideal", [min(ends), max(ends)], [whole, whole], None))
         out.append(drawn(Chart(f"chart-{mode}-{name}", title, unit, course(shown, key, text_of),
-                               series, wide)))
+                               series, max(ends) > 8 * min(ends))))
     more = (f'<p class="soft">The {MOST_COLOURS} fastest of {len(curves)} curves are drawn; the '
             "tables have all.</p>\n" if len(curves) > MOST_COLOURS else "")
     return f'<div class="charts">\n{"".join(out)}</div>\n{more}'
@@ -206,7 +243,21 @@ def curve_table(curve):
         rows.append([*map(escape, row), why])
     sentence = knee_text(curve)
     return (table(title_of(curve), headings, rows, (11,))
-            + (f"<p>{escape(sentence)}</p>\n" if sentence else ""))
+            + (f"<p>{escape(sentence)}</p>\n" if sentence else "") + projection_table(curve))
+
+
+def projection_table(curve):
+    told = curve.get("projection")
+    if told is None:
+        return ""
+    if told["rows"] is None:
+        return f'<p class="soft">Not projected: {escape(told["problem"])}</p>\n'
+    rows = [[str(row["ranks"]), rate(row["samples_per_second"]),
+             *(f"{row[key]:.4g} ms" for key in ("step_ms", "low_ms", "high_ms")),
+             percent(row["efficiency"]), escape(row["strategy"])] for row in told["rows"]]
+    source = told["from"].rpartition("/")[2]
+    return table(f"Projected from {source}, not measured", (
+        "ranks", "samples/s", "step", "from", "to", "own efficiency", "strategy"), rows, (6,))
 
 
 def bars(curve):
@@ -324,7 +375,8 @@ KNEE_TEXT = (
     "were worth as much as one of those before. Figures are medians over repeats, whiskers and +- "
     "their range; ideal: as many times the rate of the smallest size as there are ranks. "
     "Efficiency, speed-up and cost are against one rank on the same curve, own efficiency is a "
-    "run's scaling_efficiency: against one rank with a rank's rows, measured in the same job.")
+    "run's scaling_efficiency: against one rank with a rank's rows, measured in the same job. "
+    "Dotted lines with a band are projected, from and to, by --project: nothing has run there.")
 
 
 def text_of(told, curves, comparison, template, has_page, cores):

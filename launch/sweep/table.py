@@ -80,6 +80,23 @@ def knee_text(curve):
             "gain")
 
 
+def projected_lines(curve):
+    """What --project says of it."""
+    told = curve.get("projection")
+    if told is None:
+        return []
+    if told["rows"] is None:
+        return wrapped(f"not projected: {told['problem']}")
+    lines = wrapped(f"projected from {told['from'].rpartition('/')[2]} (docs/projection.md), "
+                    "samples/s, from and to:")
+    for row in told["rows"]:
+        middle, low, high = (rate(row["samples_per_second"] * row["step_ms"] / row[key])
+                             for key in ("step_ms", "high_ms", "low_ms"))
+        lines.append(f"{row['ranks']:6,} {middle:>11} {low:>11} {high:>11} {row['strategy']}"
+                     [:COLUMNS])
+    return lines
+
+
 def block(curve):
     places = curve["places"]
     rows = [cells(place) for place in places]
@@ -96,7 +113,7 @@ def block(curve):
         elif place["finished"] == 0:
             lines.append(f"{row[0].rjust(widths[0])} not run yet")
     sentence = knee_text(curve)
-    return lines + (wrapped(sentence) if sentence else [])
+    return [*lines, *(wrapped(sentence) if sentence else []), *projected_lines(curve)]
 
 
 def notes(curves, cores):

@@ -29,16 +29,15 @@ struct dp_async_copy {
     int taken; /* pieces being copied */
     int threads;
     bool begun;            /* for the owner only */
-    atomic_ullong *copied; /* NULL after it was incremented */
+    atomic_ullong *copied; /* borrowed */
     uint64_t finish_ns;
 };
 
-/* Called with the mutex held. */
+/* Called with the mutex held, when a copy starts and after each piece: all is done once. */
 static void tell_end(struct dp_async_copy *c)
 {
-    if (c->at == c->count && c->taken == 0 && c->copied != NULL) {
+    if (c->at == c->count && c->taken == 0) {
         (void)atomic_fetch_add_explicit(c->copied, 1, memory_order_release);
-        c->copied = NULL;
     }
 }
 

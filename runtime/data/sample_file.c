@@ -181,18 +181,26 @@ static size_t line_end(const struct dp_sample_file *f, size_t at)
     return end == NULL ? f->count : (size_t)(end - f->bytes) + 1;
 }
 
+/* Characters of the line at `at`, without its end. */
+static size_t line_length(const struct dp_sample_file *f, size_t at)
+{
+    const size_t end = line_end(f, at);
+
+    return end - at - (end > at && f->bytes[end - 1] == '\n' ? 1 : 0);
+}
+
 static dp_status open_lines(struct dp_sample_file *f, struct dp_problem *problem)
 {
     const bool marked = f->count >= 3 && memcmp(f->bytes, "\xef\xbb\xbf", 3) == 0;
     size_t at = marked ? 3 : 0, lines = 0;
-    const size_t first = line_end(f, at) - at;
+    const size_t first = line_length(f, at);
 
     f->info = (struct dp_sample_file_info){.element = DP_ELEMENT_FLOAT, .has_rows = true};
     f->lines = dp_csv_form_of(f->bytes + at, first, f->form.label_last);
     DP_TRY(count_labels(f, problem));
     f->first = 1;
     if (dp_csv_is_header(&f->lines, f->bytes + at, first)) {
-        at += first;
+        at = line_end(f, at);
         f->first = 2;
     }
     for (size_t i = at; i < f->count; i = line_end(f, i)) {
@@ -213,14 +221,12 @@ static dp_status open_lines(struct dp_sample_file *f, struct dp_problem *problem
 static dp_status read_line(const struct dp_sample_file *f, size_t row, float *out,
                            struct dp_problem *problem)
 {
-    const char *line = f->bytes + f->starts[row];
-    size_t length = f->starts[row + 1] - f->starts[row];
+    const size_t at = f->starts[row];
     double labels[LABELS_MOST];
     struct dp_problem why;
     dp_status status;
 
-    length -= length > 0 && line[length - 1] == '\n' ? 1 : 0;
-    status = dp_csv_read(&f->lines, line, length, out, labels, &why);
+    status = dp_csv_read(&f->lines, f->bytes + at, line_length(f, at), out, labels, &why);
     return status == DP_OK
                ? DP_OK
                : dp_problem_refuse(problem, status, "line %zu: %s", f->first + row, why.text);

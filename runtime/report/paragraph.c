@@ -23,9 +23,7 @@ static bool may_break(const char *at)
     return at[0] == ' ' && at[1] != '%';
 }
 
-/* How many bytes of `text` go on a line of so many columns: up to the last such place that fits,
- * or, if there is none, as many as fit. Never 0. */
-static size_t bytes_of_line(const char *text, int columns)
+size_t dp_paragraph_break(const char *text, int columns)
 {
     char piece[DP_TEXT_PIECE];
     size_t at = 0, space = 0;
@@ -60,7 +58,7 @@ void dp_paragraph(FILE *out, int indent, const char *format, ...)
     dp_text_format(text, sizeof(text), format, args);
     va_end(args);
     do {
-        const size_t bytes = bytes_of_line(at, DP_PARAGRAPH_COLUMNS - before);
+        const size_t bytes = dp_paragraph_break(at, DP_PARAGRAPH_COLUMNS - before);
 
         (void)snprintf(line, sizeof(line), "%.*s", (int)bytes, at);
         (void)fprintf(out, "%*s", before, "");

@@ -11,6 +11,7 @@
 #define WRITE(text, ...) (void)snprintf(text, sizeof(text), __VA_ARGS__)
 
 static const double uncertain = 0.05; /* of a prediction: more is said */
+static const double useless = 1.0;    /* may be off by more: none is printed */
 
 static double percent(const struct dp_step_terms *t, double ms)
 {
@@ -88,7 +89,7 @@ const char *dp_verdict_gain(const struct dp_run_summary *s, char text[DP_VERDICT
     int used;
 
     text[0] = '\0';
-    if (!isfinite(s->verdict_rate)) {
+    if (!isfinite(s->verdict_rate) || s->verdict_error > useless) {
         return text;
     }
     used = snprintf(text, DP_VERDICT_GAIN, " would give %s samples/s",
@@ -197,6 +198,7 @@ static void print_terms(const struct dp_run_summary *s, const struct dp_step_ter
 static void print_loss(const struct dp_run_summary *s, const struct dp_step_terms *t,
                        const struct dp_loss *l, FILE *out)
 {
+    const double off = error_of(s, l);
     char rate[DP_FIGURE_BYTES], error[DP_FIGURE_BYTES];
 
     (void)fprintf(out, "  %-14s %10.3f ms %5.1f %%\n", l->bound, l->ms, percent(t, l->ms));
@@ -204,9 +206,13 @@ static void print_loss(const struct dp_run_summary *s, const struct dp_step_term
         dp_paragraph(out, 6, "      %s", l->evidence);
         dp_paragraph(out, 6, "      %s: %s = %.3f ms a step%s", l->action, l->how, l->step_ms,
                      l->batch > 1.0 ? " of a larger batch" : "");
-        dp_paragraph(out, 6, "      %s samples/s, give or take %s",
-                     dp_figure_number(rate, DP_REPORT_RATE, rate_with(s, t, l)),
-                     dp_figure_number(error, DP_REPORT_FRACTION, error_of(s, l)));
+        (void)dp_figure_number(error, DP_REPORT_FRACTION, off);
+        if (off > useless) {
+            dp_paragraph(out, 6, "      no prediction of samples/s: it may be off by %s", error);
+        } else {
+            dp_paragraph(out, 6, "      %s samples/s, give or take %s",
+                         dp_figure_number(rate, DP_REPORT_RATE, rate_with(s, t, l)), error);
+        }
     }
 }
 

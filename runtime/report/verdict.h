@@ -25,7 +25,8 @@ struct dp_verdict {
 };
 
 /* " would give 6,900 samples/s (+74 %, give or take 8 %)", of what the summary has of a verdict;
- * how far it may be off where that is more than a twentieth; "" where nothing is predicted. */
+ * how far it may be off where that is more than a twentieth; "" where nothing is predicted, or
+ * where that may be off by more than itself. */
 enum { DP_VERDICT_GAIN = 160 };
 const char *dp_verdict_gain(const struct dp_run_summary *summary, char text[DP_VERDICT_GAIN]);
 

@@ -236,8 +236,9 @@ static void average_bucket(const struct sharers *s, int b, struct dp_run_bucket 
         out->sent_ms = sent_ns / ranks / 1e6;
         out->done_ms = done_ns / ranks / 1e6;
         out->exposed_ms = exposed_ns / ranks / 1e6;
-        out->gbs =
-            done_ns > sent_ns ? (double)out->bytes / ((done_ns - sent_ns) / ranks) : (double)NAN;
+        out->gbs = ranks > 1 && done_ns > sent_ns
+                       ? (double)out->bytes / ((done_ns - sent_ns) / ranks)
+                       : (double)NAN; /* one rank sends nothing */
     }
 }
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/tensor.h"
 
 enum dp_request {
     DP_REQUEST_STOP,  /* was asked to: stop.h */
@@ -35,6 +36,12 @@ enum { DP_HASH_PIECES = 6, DP_STEP_SCALARS_RANKS_MAX = 8192 };
 
 /* Floats after the batch statistics. */
 enum { DP_STEP_SCALARS_COUNT = 3 + DP_REQUEST_COUNT + DP_AGREE_COUNT * DP_HASH_PIECES };
+
+/* Elements of the gradient's tail: batch statistics, then those floats, and a gap. */
+static inline size_t dp_step_scalars_tail(size_t statistics)
+{
+    return dp_round_up(statistics + DP_STEP_SCALARS_COUNT, DP_BLOCK);
+}
 
 struct dp_step_scalars {
     uint64_t hash[DP_AGREE_COUNT];

@@ -148,6 +148,54 @@ def case_a_planted_factor_of_the_sums_is_found():
     same(replay.calibrate(told, sums), 1.0, "where sums hardly matter")
 
 
+def case_what_planted_codes_take_is_found():
+    told, messages, coded = ledger(), [10.0, 10.0, 1.0], [4 * MB, 4 * MB, 0]
+    sums = [m + 2e-6 * size for m, size in zip(messages, coded)]
+    told.step = replay.mean(replay.simulate(told, sums, 1.0, replay.Slowest(told.late, 2), 60))
+    close(replay.calibrate_codes(told, messages, coded), 2e-6, 1e-3, "ms a byte")
+    told.step = 30.0
+    same(replay.calibrate_codes(told, messages, coded), 0.0, "where messages alone take longer")
+    told.exposed, told.summing = 0.0, [15.0, 15.0, 1.0]
+    close(replay.calibrate_codes(told, messages, coded), 10 / (8 * MB), 1e-9, "hidden ones")
+
+
+LAYERS = [{"name": name, "kind": kind, "backward_ms": ms} for name, kind, ms in (
+    ("1", "dense", 4.0), ("3", "dense", 6.0), ("10", "dense", 2.0), ("loss", "loss", 0.5))]
+MODEL = """\
+model:
+  input: [8, 8, 16]
+  layers: [flatten: {}, dense: {units: 1024}, relu: {}, dense: {units: 1024}, relu: {},
+           dense: {units: 10}]
+"""
+
+
+def case_a_model_is_cut_into_buckets_of_other_sizes():
+    path = harness.scratch / "m.cfg"
+    path.write_text(MODEL)
+    asked = {"curves": {"wire": line(ALPHA, BETA)}, "groups": [{"ranks": 2, "node_of": 1}],
+             "strategies": ["ring"], "model": str(path), "deferred": False}
+    whole = bench({**asked, "set": ["comm.first_bucket_mb=25"]})
+    small = bench({**asked, "set": ["comm.bucket_mb=1", "comm.first_bucket_mb=0.25"]})
+    parted = bench({**asked, "deferred": True})
+    coded = bench({**asked, "set": ["comm.compressor=fp16"]})
+    for told in (whole, small, parted, coded):
+        same((sum(row["bytes"] for row in told["buckets"]), "tensor" in told["buckets"][-1]),
+             (sum(row["bytes"] for row in whole["buckets"]), False), "all bytes and the tail")
+        same(len(told["rows"][0]["seconds"]), len(told["buckets"]), "a sum for each bucket")
+    same([row.get("tensor") for row in whole["buckets"]], ["1.weight", None], "one bucket")
+    names = [row.get("tensor") for row in small["buckets"]]
+    same((names[0], names[-2]), ("3.bias", "1.weight"), "the first and the last of many")
+    same([row["tensor"] for row in parted["buckets"] if row["deferred"]], ["3.weight"], "deferred")
+    check(sum(coded["rows"][0]["seconds"]) < 0.6 * sum(parted["rows"][0]["seconds"]), f"{coded}")
+    check("unknown" in bench({**asked, "set": ["comm.nonsense=1"]}, 78), "a key that is none")
+    # Backward begins with layer 10: what it still has to do when each layer is ready.
+    told = ledger(layers=LAYERS)
+    found = ledgers.planned(told, [{"bytes": 1, "tensor": f"{name}.weight", "deferred": False}
+                                   for name in ("10", "3", "1", "2")] +
+                            [{"bytes": 256, "deferred": False}])
+    same([round(12 * bucket.before, 9) for bucket in found], [10.0, 4.0, 0.0, 4.0, 0.0], "left")
+
+
 def case_a_run_is_projected_to_4096_ranks():
     rows = json.loads(project("2-4096", "--from", made_run(), "--json").out)
     same([row["ranks"] for row in rows], [2 ** k for k in range(1, 13)], "ranks")
@@ -187,7 +235,14 @@ def case_what_tells_too_little_is_refused_with_what_is_missing():
             (("2-8", "--from", harness.scratch / "nowhere"), "no run.json", 66),
             (("2-8", "--from", made_run("bare", ranks=[])), "no ledger of steps", 65),
             (("2-8", "--from", made_run("none", buckets=[])), "no ledger of steps", 65),
-            (("2-8", "--from", made_run("fp16", compressor="fp16")), "compressor fp16", 78),
+            (("2-8", "--from", made_run("fp16", compressor="fp16")), "config.yaml", 66),
+            (("2-8", "--from", made_run("z", compressor="fp16", strategy="zero1:over=ring")),
+             "with zero1", 78),
+            (("2-8", "--from", made_run("l", compressor="fp16", links=[]), "--link", "1gbit,5us"),
+             "what compressor fp16 takes is not known", 78),
+            (("2-8", "--from", made_run(), "--set", "comm.overlap=on"), "one value of", 64),
+            (("2-8", "--from", made_run(), "--set", "comm.bucket_mb=1,2"), "one value of", 64),
+            (("2-8", "--from", made_run(), "--out", "x"), "--project goes with", 64),
             (("2-8", "--from", made_run(), "--strategy", "ringg"), "ringg", 78)):
         result = project(*words, code=code)
         check(part in result.err and len(result.err.splitlines()) == 1, f"no {part!r} in\n{result}")
@@ -200,6 +255,14 @@ def case_a_real_run_has_measured_what_a_projection_needs():
     check({"node", "add", "whole", "sum", "copy"} <= names, f"{names}")
     row, = json.loads(project("2", "--from", out, "--json").out)
     check(row["step_ms"] > 0 and row["strategy"], f"{row}")
+    row, = json.loads(project("2", "--from", out, "--json", "--set", "comm.bucket_mb=0.1").out)
+    check(row["step_ms"] > 0, f"{row}")
+    out = harness.scratch / "coded"
+    train_well(small_cfg(), "--steps", 40, "--out", out, "--set", "comm.strategy=ring", "--set",
+               "comm.compressor=powersgd", ranks=2)
+    near, far = json.loads(project("2,8", "--from", out, "--json", "--strategy", "ring", "--link",
+                                   "100mbit,50us", "--node-of", 2).out)
+    check(0 < near["step_ms"] < far["step_ms"], f"{near} {far}")
 
 
 if __name__ == "__main__":

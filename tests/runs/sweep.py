@@ -90,12 +90,17 @@ def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
     same([float(row["samples_per_second"] or 0) for row in rows],
          [point["samples_per_second"] or 0 for point in told["points"]], "samples/s in sweep.csv")
     check("rent" not in result.out and "Sweep of" in (out / "sweep.html").read_text(), "no page")
+    check(all(curve["projection"] is None for curve in told["summary"]["curves"]), "projected")
     # Again: what is finished stays, what failed is tried; prices change nothing of that.
     before = times(out)
     (out / bad[0]["run"] / "mine").write_text("x")
     (harness.scratch / "prices").write_text("mine: 0.5\n")
-    result = sweep(*arguments, "--prices", harness.scratch / "prices", "--machine", "mine")
+    result = sweep(*arguments, "--prices", harness.scratch / "prices", "--machine", "mine",
+                   "--project", "2-8", "--node-of", 8)
     check("rent mine" in result.out, f"{result}")
+    projections = [curve["projection"] for curve in sweep_json(out)["summary"]["curves"]]
+    same([row["ranks"] for row in projections[0]["rows"]], [2, 4, 8], "projected ranks")
+    check("has finished" in projections[1]["problem"], f"{projections}")
     check("2 of them are finished already" in result.out and "[3/4]" in result.out, f"{result}")
     same(times(out), before, "finished runs")
     check(not (out / bad[0]["run"] / "mine").exists(), "a failed run is done in its old folder")
@@ -373,8 +378,8 @@ def made_up():
     return points
 
 
-def page_of(points, comparison=None):
-    curves = results.curves_of(points)
+def page_of(points, comparison=None, curves=None):
+    curves = curves or results.curves_of(points)
     told = {"points": points, "model": "<m>.cfg", "steps": 200}
     return page.text_of(told, curves, comparison, ROOT / "runtime/report/page/page.html",
                         lambda run: run == "points/1", 2)
@@ -410,9 +415,33 @@ def case_the_page_shows_the_time_to_the_target_for_each_batch():
     check("chart-target" not in page_of([reached(1, 64, None)]), "a chart where no run got there")
 
 
+def projected(curves):
+    """The same, of which one is projected, and one is not for some reason."""
+    rows = [{"ranks": ranks, "samples_per_second": 900.0 * ranks, "step_ms": 10.0, "low_ms": 8.0,
+             "high_ms": 12.5, "efficiency": 0.9, "strategy": "ring"} for ranks in (64, 256, 1024)]
+    curves[0]["projection"] = {"from": "points/p64", "rows": rows, "problem": None}
+    curves[1]["projection"] = {"from": None, "rows": None, "problem": "<none> has finished"}
+    return curves
+
+
+def case_a_projected_curve_has_a_line_with_a_band():
+    curves = projected(results.curves_of(made_up()))
+    text = page_of(made_up(), curves=curves)
+    same(text.count('class="band s'), 2, "bands: of samples/s and of the efficiency")
+    for part in ("ring, projected", ".band.s0 { fill: var(--s0); }",
+                 "Projected from p64, not measured", "921,600",
+                 "Not projected: &lt;none&gt; has finished"):
+        check(part in text, f"the page has no {part!r}")
+    lines = table.lines_of(curves, None)
+    check(" 1,024     921,600     737,280   1,152,000 ring" in lines, "\n".join(lines))
+    check("not projected: <none> has finished" in lines, "\n".join(lines))
+    check('class="band' not in page_of(made_up()), "a band where nothing is projected")
+
+
 def case_a_browser_opens_the_page_without_a_complaint():
     browser, folder = report_page.find_browser(), harness.scratch
-    text = page_of(made_up()).replace("</body>", report_page.PROBE + "</body>")
+    text = page_of(made_up(), curves=projected(results.curves_of(made_up())))
+    text = text.replace("</body>", report_page.PROBE + "</body>")
     (folder / "copy.html").write_text(text)
     pixels = {}
     for width, dark in ((390, False), (1400, True)):
@@ -421,7 +450,7 @@ def case_a_browser_opens_the_page_without_a_complaint():
         same({a for a in asked if not report_page.OF_BROWSER.match(a)}, set(), "addresses")
         # Five charts, each pointed at in its middle and read from its begin.
         same(len(told["values"]), 10, f"values in {told}")
-        check(told["values"][0].startswith("ranks 8: ") and told["values"][1].startswith(
+        check(told["values"][0].startswith("ranks 16: ") and told["values"][1].startswith(
             "ranks 1: ") and "1,000" in told["values"][1], f"{told['values']}")
         pixels[dark] = report_page.first_pixel(folder / "shot.png")
     check(sum(pixels[True]) < 200 < 600 < sum(pixels[False]), f"no two themes: {pixels}")

@@ -3,7 +3,7 @@ import dataclasses
 import json
 import math
 
-from sweep.failure import BAD_DATA, NO_INPUT, Failure
+from sweep.failure import BAD_DATA, CONFIGURATION, NO_INPUT, Failure
 from sweep.folder import read_json
 
 LEAST_STEPS = 20  # of an empirical distribution
@@ -20,8 +20,13 @@ class Bucket:
 
 @dataclasses.dataclass
 class Ledger:
-    """A mean steady step of a mean rank, and what is known of the machine. sums: samples of how
-    much longer than that a rank computes in a step, rising; at least one."""
+    """A mean steady step of a mean rank, and what is known of the machine.
+
+    late     how much longer than that a rank computes in a step, rising; at least one sample
+    summing  of each bucket: from when it is sent until it is summed
+    layers   (place, backward) of each layer, in the order of the model
+    config   path of the run's resolved configuration
+    """
     ranks: int
     node_of: int
     global_batch: int
@@ -43,6 +48,9 @@ class Ledger:
     larger_cost: float
     noise: float
     price: float
+    summing: list
+    layers: list
+    config: str
 
     @property
     def rows(self):
@@ -67,7 +75,7 @@ def read(folder):
     if run is None or run.get("schema") != "lockstep.run/1":
         raise Failure(f"{path} is damaged, or of another program", BAD_DATA)
     try:
-        return of_run(run, steps_of(folder, run))
+        return of_run(run, steps_of(folder, run), str(folder / "config.yaml"))
     except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
         raise Failure(f"{path} has no ledger of steps ({type(error).__name__}: {error}): it needs "
                       "steady steps that share gradients", BAD_DATA) from error
@@ -130,6 +138,31 @@ def buckets_of(run, backward):
                    bool(row.get("deferred"))) for row in rows]
 
 
+def place_of(layer):
+    """A layer's name as its place in the order of layers: 9.body.0 is before 10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in layer.split(".")]
+
+
+def layers_of(run):
+    return sorted((place_of(row["name"]), number(row.get("backward_ms")) or 0.0)
+                  for row in run.get("layers") or [] if row["kind"] != "loss")
+
+
+def planned(ledger, rows):
+    """The buckets that ddp_bench --costs has cut: when they are ready follows from the times of
+    the layers, since backward computes the last one first."""
+    total = sum(ms for _, ms in ledger.layers)
+    if total <= 0:
+        raise Failure("the run has measured no layers: sizes of buckets cannot be changed",
+                      CONFIGURATION)
+    found = []
+    for row in rows:
+        place = place_of(row["tensor"].rpartition(".")[0]) if "tensor" in row else []
+        left = sum(ms for layer, ms in ledger.layers if layer < place)
+        found.append(Bucket(row["bytes"], left / total, row["deferred"]))
+    return found
+
+
 def links_of(run):
     """Name of a curve -> [(bytes, seconds)], rising."""
     links = {}
@@ -138,7 +171,7 @@ def links_of(run):
     return {name: sorted(points) for name, points in links.items()}
 
 
-def of_run(run, steps):
+def of_run(run, steps, config=""):
     ranks = run["ranks"]
     part = {name: sum(rank["step_ms"][name] for rank in ranks) / len(ranks)
             for name in ranks[0]["step_ms"]}
@@ -158,4 +191,7 @@ def of_run(run, steps):
         single_rate=number(run.get("single_rank_samples_per_second")),
         larger_cost=number(limits.get("larger_batch_cost")),
         noise=(number(stability.get("cv")) or 0.0) / math.sqrt(windows),
-        price=number((run.get("cost") or {}).get("price_per_hour")))
+        price=number((run.get("cost") or {}).get("price_per_hour")),
+        summing=[(number(row.get("done_ms")) or 0.0) - (number(row.get("sent_ms")) or 0.0)
+                 for row in run.get("buckets") or []],
+        layers=layers_of(run), config=config)

@@ -70,11 +70,12 @@ def curves_of(ledger, asked, several_nodes, several_local):
     return curves, flags, notes
 
 
-def costs(bench, curves, flags, groups, sizes, strategies=None):
-    """(ranks, node_of) -> strategy -> [seconds of each size]; and the answer whole."""
+def costs(bench, curves, flags, groups, sums, strategies=None):
+    """ranks -> strategy -> [seconds of each sum]; and the answer whole. sums: `bytes`, or `model`
+    with what belongs to it (launch/bench/costs.h)."""
     asked = {"curves": {name: {"bytes": [b for b, _ in points], "seconds": [s for _, s in points]}
                         for name, points in curves.items()},
-             "flags_s": flags, "bytes": list(sizes),
+             "flags_s": flags, **sums,
              "groups": [{"ranks": ranks, "node_of": local} for ranks, local in groups]}
     if strategies is not None:
         asked["strategies"] = strategies

@@ -1,37 +1,17 @@
 """ddp_sweep --project: from the ranks that are asked for to a table, or JSON."""
+import dataclasses
 import json
 import math
 import textwrap
 
-from sweep.failure import CONFIGURATION, USAGE, Failure, say
+from sweep.failure import CONFIGURATION, Failure, say
 from sweep.project import ledger as ledgers
 from sweep.project import links, replay
+from sweep.project.places import ranks_of
 
-MOST_RANKS, MOST_PLACES = 4096, 64
 MODEL_ERROR = 0.1  # of sums: see docs/projection.md
 ROWS = (("ranks", 5), ("step", 8), ("from", 8), ("to", 8), ("eff.", 7), ("samples/s", 11))
 COLUMNS = 80
-
-
-def ranks_of(text):
-    """"2-4096": 2, 4, 8 ... 4096; "2,3,6"."""
-    found = set()
-    for part in text.split(","):
-        ends = part.strip().split("-")
-        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and
-                                    1 <= int(end) <= MOST_RANKS for end in ends):
-            raise Failure(f"--project {text}: expected numbers of ranks up to {MOST_RANKS}, as "
-                          "2-4096 (2, 4, 8 ...) or 2,3,6", USAGE)
-        first, last = int(ends[0]), int(ends[-1])
-        if first > last:
-            raise Failure(f"--project {text}: {first} is above {last}", USAGE)
-        while first < last:
-            found.add(first)
-            first *= 2
-        found.add(last)
-    if len(found) > MOST_PLACES:
-        raise Failure(f"--project {text}: more than {MOST_PLACES} numbers of ranks", USAGE)
-    return sorted(found)
 
 
 def scale_of(ledger, rows):
@@ -44,19 +24,24 @@ def scale_of(ledger, rows):
     return 1 - slope + slope * times
 
 
+def coded(buckets):
+    """Bytes of each that a compressor encodes; the tail, which is the last, is sent as it is."""
+    return [bucket.bytes for bucket in buckets[:-1]] + [0]
+
+
 class Projection:
     def __init__(self, args, tools, ledger):
         self.args, self.tools, self.ledger = args, tools, ledger
         self.node_of = args.node_of or ledger.node_of
         self.ranks = ranks_of(args.project)
         self.notes, self.told = [], None
-        if ledger.compressor != "none":
-            raise Failure(f"the run had compressor {ledger.compressor}: sums of compressors have "
-                          "no prediction; take a run without", CONFIGURATION)
         if not ledger.buckets:
             raise Failure("the run shared no gradients: it has no buckets", CONFIGURATION)
-        self.sizes = [bucket.bytes for bucket in ledger.buckets]
-        self.factor, self.table = 1.0, {}
+        self.compressed = ledger.compressor != "none"
+        if self.compressed and ledger.strategy.startswith("zero1"):
+            raise Failure(f"the run had compressor {ledger.compressor} with zero1: its sums have "
+                          "no prediction; take a run with another comm.strategy", CONFIGURATION)
+        self.factor, self.code, self.table = 1.0, 0.0, {}
 
     def local(self, ranks):
         return min(ranks, self.node_of)
@@ -64,24 +49,59 @@ class Projection:
     def prepare(self):
         """Costs of all sums, and how far those of the run itself were right."""
         ledger, asked = self.ledger, self.args.link
+        self.calibrate()
         groups = [(ranks, self.local(ranks)) for ranks in self.ranks if ranks > 1]
         curves, flags, self.notes = links.curves_of(
             ledger, asked, any(ranks > self.node_of for ranks in self.ranks),
             any(local > 1 for _, local in groups))
-        self.table, self.told = links.costs(self.tools.bench, curves, flags, groups, self.sizes,
+        self.table, self.told = links.costs(self.tools.bench, curves, flags, groups,
+                                            self.sums_asked(self.args.settings),
                                             self.args.strategy)
+        if self.args.settings:
+            self.ledger = dataclasses.replace(
+                ledger, buckets=ledgers.planned(ledger, self.told["buckets"]))
         if ledger.ranks == 1:
             self.notes.append("the run had one rank: how ranks differ, and what sums cost beside "
                               "computing, is not measured")
+
+    def sums_asked(self, settings):
+        """What costs are asked for: of the run's buckets, or of those with other settings."""
+        buckets = self.ledger.buckets
+        if not self.compressed and not settings:
+            return {"bytes": [bucket.bytes for bucket in buckets]}
+        return {"model": self.ledger.config, "deferred": any(b.deferred for b in buckets),
+                "set": [f"{key}={values[0]}" for key, values in settings]}
+
+    def calibrate(self):
+        """How far the costs of the run's own sums were right, and what its compressor takes."""
+        ledger = self.ledger
         own = (ledger.ranks, ledger.node_of)
-        measured = ("wire" if own[0] > own[1] else "node") in ledger.links
-        if measured and ledger.ranks > 1:
+        measured = ("wire" if own[0] > own[1] else "node") in ledger.links and ledger.ranks > 1
+        sums = None
+        if measured:
             curves, flags, _ = links.curves_of(ledger, None, own[0] > own[1], own[1] > 1)
-            table, _ = links.costs(self.tools.bench, curves, flags, [own], self.sizes,
-                                   [ledger.strategy])
+            table, told = links.costs(self.tools.bench, curves, flags, [own], self.sums_asked(()),
+                                      [ledger.strategy])
+            self.compare_plan(told)
             sums = next(iter(table.get(own[0], {}).values()), None)
-            if sums is not None and None not in sums:
-                self.factor = replay.calibrate(ledger, [1e3 * s for s in sums])
+        if sums is None or None in sums:
+            if self.compressed:
+                raise Failure(f"what compressor {ledger.compressor} takes is not known: that needs "
+                              "a run on two ranks or more, of 40 steps or more, whose strategy has "
+                              "a prediction", CONFIGURATION)
+            return
+        sums = [1e3 * s for s in sums]
+        if self.compressed:
+            self.code = replay.calibrate_codes(ledger, sums, coded(ledger.buckets))
+        if self.code == 0.0:
+            self.factor = replay.calibrate(ledger, sums)
+
+    def compare_plan(self, told):
+        """Of a compressor costs are those of the buckets that this build makes."""
+        sizes = [row["bytes"] for row in told.get("buckets", ())]
+        if self.compressed and sizes != [bucket.bytes for bucket in self.ledger.buckets]:
+            raise Failure(f"{self.ledger.config} does not give the buckets of run.json: the run is "
+                          "of another version", CONFIGURATION)
 
     def factor_at(self, ranks):
         """That of the run holds where sums go over the same links as in the run."""
@@ -96,7 +116,8 @@ class Projection:
         for name, seconds in self.table.get(ranks, {}).items():
             if None in seconds or name.startswith("hier") and self.local(ranks) in (1, ranks):
                 continue  # hier is then the strategy of its only level
-            sums = [1e3 * s * self.factor_at(ranks) for s in seconds]
+            sums = [1e3 * s * self.factor_at(ranks) + self.code * size
+                    for s, size in zip(seconds, coded(self.ledger.buckets))]
             step = replay.mean(replay.simulate(self.ledger, sums, scale, replay.Never, 8))
             key = (step, sum(sums))
             if found is None or key < found[0]:
@@ -112,6 +133,11 @@ class Projection:
         fixed = ledger.begin + ledger.end + ledger.optimizer
         base = 1e3 * ledger.rows / ledger.single_rate if ledger.single_rate else ledger.compute
         return max(base - fixed, 0.0) * scale + min(fixed, base)
+
+    def rows(self):
+        """Of all numbers of ranks that are asked for."""
+        self.prepare()
+        return [self.row(ranks) for ranks in self.ranks]
 
     def row(self, ranks):
         ledger, strong = self.ledger, self.args.mode == "strong"
@@ -174,8 +200,7 @@ def show(projection, rows):
 def project(args, tools):
     """The exit code."""
     projection = Projection(args, tools, ledgers.read(args.source))
-    projection.prepare()
-    rows = [projection.row(ranks) for ranks in projection.ranks]
+    rows = projection.rows()
     if args.json:
         say(json.dumps(rows, indent=1))
     else:

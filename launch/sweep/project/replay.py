@@ -11,6 +11,7 @@ import math
 import random
 
 WARM, STEPS, SEED = 4, 200, 1
+LEAST_CODE, MOST_CODE = 1e-9, 1e-4  # ms/byte: 1 TB/s, 10 MB/s
 TAIL = 0.1  # share of the samples whose mean excess is the tail's
 
 
@@ -99,18 +100,34 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def calibrate(ledger, sums):
-    """The factor on all sums with which the replay of the run takes as long as the run took, from
-    1/3 to 3; 1 where sums hardly matter."""
-    if ledger.exposed < 0.03 * ledger.step or not any(sums):
-        return 1.0
+def matters(ledger):
+    """Whether sums are seen in the length of a step."""
+    return ledger.exposed >= 0.03 * ledger.step
 
-    def step(factor):
-        return mean(simulate(ledger, [factor * s for s in sums], 1.0,
-                             Slowest(ledger.late, ledger.ranks), 60))
 
-    low, high = 1 / 3, 3.0
+def fitted(ledger, low, high, sums_of):
+    """The value between, both above 0, with whose sums the replay of the run takes as long as the
+    run took; the nearer end where there is none."""
     for _ in range(24):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if step(middle) < ledger.step else (low, middle)
+        step = mean(simulate(ledger, sums_of(middle), 1.0, Slowest(ledger.late, ledger.ranks), 60))
+        low, high = (middle, high) if step < ledger.step else (low, middle)
     return math.sqrt(low * high)
+
+
+def calibrate(ledger, sums):
+    """The factor on all sums, from 1/3 to 3; 1 where sums hardly matter."""
+    if not matters(ledger) or not any(sums):
+        return 1.0
+    return fitted(ledger, 1 / 3, 3.0, lambda factor: [factor * s for s in sums])
+
+
+def calibrate_codes(ledger, messages, coded):
+    """ms for a byte that a compressor takes besides its messages; at most, where sums hardly
+    matter: what waiting for other ranks takes is then in it. coded: bytes of each bucket, 0 where
+    it is not compressed."""
+    if not matters(ledger):
+        return max(0.0, sum(ledger.summing) - sum(messages)) / max(1, sum(coded))
+    found = fitted(ledger, LEAST_CODE, MOST_CODE, lambda code: [
+        m + code * size for m, size in zip(messages, coded)])
+    return found if found > 2 * LEAST_CODE else 0.0

@@ -10,6 +10,16 @@
 
 enum { NAME_WIDTH = 12, KIND_WIDTH = 10, PATH_WIDTH = 22 };
 
+static const char *speed(const struct dp_run_layer *layer, char text[DP_FIGURE_BYTES])
+{
+    static const double least = 0.1; /* less tells nothing, and would take the whole column */
+
+    if (!(layer->gflops > 0.0)) {
+        return "-";
+    }
+    return layer->gflops < least ? "< 0.1" : dp_figure_short(text, layer->gflops);
+}
+
 static void print_layer(const struct dp_run_layer *layer, FILE *out)
 {
     char name[NAME_WIDTH + 1], kind[KIND_WIDTH + 1], path[PATH_WIDTH + 1];
@@ -20,8 +30,7 @@ static void print_layer(const struct dp_run_layer *layer, FILE *out)
     (void)dp_text_clean(layer->implementation, path, sizeof(path));
     (void)fprintf(out, "%-*s %-*s %7s %7s %8s %7s  %s\n", NAME_WIDTH, name, KIND_WIDTH, kind,
                   dp_figure_ms(ms, dp_layer_ms(layer)),
-                  dp_figure_number(share, DP_REPORT_FRACTION, layer->share),
-                  layer->gflops > 0.0 ? dp_figure_short(rate, layer->gflops) : "-",
+                  dp_figure_number(share, DP_REPORT_FRACTION, layer->share), speed(layer, rate),
                   dp_figure_number(of, DP_REPORT_FRACTION, dp_layer_of_limit(layer)), path);
 }
 

@@ -9,8 +9,9 @@
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/live/progress.h"
+#include "runtime/report/paragraph.h"
 
-enum { LINE_BYTES = 512, STILL_S = 2 };
+enum { LINE_BYTES = 512, STILL_S = 2, INDENT = 4 };
 
 static void add_line(struct dp_live_view *v, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -32,6 +33,22 @@ static void add_line(struct dp_live_view *v, const char *format, ...)
     (void)dp_text_clean(line, clean, width < sizeof(clean) ? width + 1 : sizeof(clean));
     (void)fprintf(v->out, "%s%s", clean, v->end_line);
     v->used++;
+}
+
+/* A text of any length on as many lines as it takes. */
+static void add_text(struct dp_live_view *v, const char *text)
+{
+    const int width = v->width < 20                     ? 20
+                      : v->width > DP_PARAGRAPH_COLUMNS ? DP_PARAGRAPH_COLUMNS
+                                                        : v->width;
+    int indent = 0;
+
+    for (const char *at = text; *at != '\0'; at += strspn(at, " ")) {
+        const size_t bytes = dp_paragraph_break(at, width - indent);
+        add_line(v, "%*s%.*s", indent, "", (int)bytes, at);
+        at += bytes;
+        indent = INDENT;
+    }
 }
 
 /* ---- a job that runs here ---- */
@@ -134,7 +151,7 @@ static void add_results(struct dp_live_view *v, const struct dp_run_summary *s)
 {
     const struct dp_figure_metric metric =
         dp_figure_metric(s->final_test_accuracy, s->final_test_error);
-    char value[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES];
+    char value[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES], verdict[DP_TEXT_LINE];
 
     if (isfinite(s->final_test_loss)) {
         add_line(v, "test %s %s, test loss %s", metric.name,
@@ -142,7 +159,8 @@ static void add_results(struct dp_live_view *v, const struct dp_run_summary *s)
                  dp_figure_number(loss, DP_REPORT_LOSS, s->final_test_loss));
     }
     if (s->verdict != NULL) {
-        add_line(v, "verdict: %s", s->verdict);
+        (void)snprintf(verdict, sizeof(verdict), "verdict: %s", s->verdict);
+        add_text(v, verdict);
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * live_view.h - jobs as lines for a terminal: what ddp_top shows.
  *
- * Lines are cut to the width, and texts are cleaned (base/text.h).
+ * Lines are cut to the width, but a verdict goes on in the next one; texts are cleaned
+ * (base/text.h).
  */
 #ifndef DP_RUNTIME_REPORT_LIVE_LIVE_VIEW_H
 #define DP_RUNTIME_REPORT_LIVE_LIVE_VIEW_H

@@ -7,6 +7,9 @@
 #include "runtime/report/figure_text.h"
 #include "runtime/report/paragraph.h"
 
+/* Columns of the table on a terminal. */
+enum { BROAD = 11, CHANGE = 10, NARROW = 7 };
+
 static const char noise_help[] =
     "A change counts where it is larger than the noise: twice the standard error, by what each "
     "run varies in itself; parts of the step that wait have that of the whole step. Runs made at "
@@ -16,7 +19,7 @@ static const char noise_help[] =
 
 static const char *value_text(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value)
 {
-    if (!isfinite(value)) {
+    if (!(fabs(value) < 1e18)) { /* NaN, or no figure of a run: an int64_t holds the others */
         (void)snprintf(text, DP_FIGURE_BYTES, "-");
         return text;
     }
@@ -25,8 +28,19 @@ static const char *value_text(char text[DP_FIGURE_BYTES], enum dp_report_kind ki
                                      : dp_figure_number(text, kind, value);
 }
 
+/* The same in so many columns of a terminal, at least 7. */
+static const char *fitting_text(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value,
+                                size_t columns)
+{
+    if (strlen(value_text(text, kind, value)) > columns) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "%.*e", columns < BROAD ? 1 : 3, value);
+    }
+    return text;
+}
+
 /* With its sign. */
-static const char *change_text(char text[DP_FIGURE_BYTES], const struct dp_change *change)
+static const char *change_text(char text[DP_FIGURE_BYTES], const struct dp_change *change,
+                               size_t columns)
 {
     const double difference = change->after - change->before;
     char size[DP_FIGURE_BYTES];
@@ -38,7 +52,7 @@ static const char *change_text(char text[DP_FIGURE_BYTES], const struct dp_chang
                    difference < 0.0   ? "-"
                    : difference > 0.0 ? "+"
                                       : "",
-                   value_text(size, change->kind, fabs(difference)));
+                   fitting_text(size, change->kind, fabs(difference), columns - 1));
     return text;
 }
 
@@ -83,9 +97,10 @@ static void print_change(const struct dp_change *change, FILE *out)
     char share[DP_FIGURE_BYTES], noise[DP_FIGURE_BYTES];
 
     (void)fprintf(out, "%-18s %11s %11s %10s %9s %7s %s\n", change->what,
-                  value_text(before, change->kind, change->before),
-                  value_text(after, change->kind, change->after), change_text(by, change),
-                  share_text(share, change), value_text(noise, change->kind, change->noise),
+                  fitting_text(before, change->kind, change->before, BROAD),
+                  fitting_text(after, change->kind, change->after, BROAD),
+                  change_text(by, change, CHANGE), share_text(share, change),
+                  fitting_text(noise, change->kind, change->noise, NARROW),
                   dp_change_verdict_text(dp_change_verdict(change)));
 }
 
@@ -149,7 +164,7 @@ static void add_change(const struct dp_change *change, struct dp_html *h)
     dp_html_print(h, "<tr><th scope=\"row\">%s</th>", change->what);
     dp_html_print(h, "<td>%s</td>", value_text(text, change->kind, change->before));
     dp_html_print(h, "<td>%s</td>", value_text(text, change->kind, change->after));
-    dp_html_print(h, "<td>%s</td>", change_text(text, change));
+    dp_html_print(h, "<td>%s</td>", change_text(text, change, DP_FIGURE_BYTES));
     dp_html_print(h, "<td>%s</td>", share_text(text, change));
     dp_html_print(h, "<td>%s</td>", value_text(text, change->kind, change->noise));
     dp_html_print(h, "<td class=\"text %s\">%s</td></tr>\n", classes[verdict],

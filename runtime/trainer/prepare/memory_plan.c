@@ -114,11 +114,6 @@ static struct dp_compression_size remembered(const struct dp_memory_plan *plan)
                                 : (struct dp_compression_size){0, 0};
 }
 
-static size_t tail_of(const struct dp_model *m)
-{
-    return dp_round_up(m->statistics + DP_STEP_SCALARS_COUNT, DP_BLOCK);
-}
-
 /* Bytes for what a compressor sends; 0, without a word, where there is no memory to find out: a
  * prediction ends no run. */
 static size_t sent(const struct dp_memory_plan *plan)
@@ -135,8 +130,9 @@ static size_t sent(const struct dp_memory_plan *plan)
     dp_log_capture_begin(&problem, DP_LOG_ERROR);
     /* Cut like the trainer's (trainer.c). */
     if (rank_count(plan) > 1 &&
-        dp_bucket_plan_create(m->tensors, m->tensor_count, m->trained, m->trained + tail_of(m),
-                              &sizes, &buckets) == DP_OK) {
+        dp_bucket_plan_create(m->tensors, m->tensor_count, m->trained,
+                              m->trained + dp_step_scalars_tail(m->statistics), &sizes,
+                              &buckets) == DP_OK) {
         bytes = dp_compression_codes(c->compressor, buckets, rank_count(plan));
     }
     dp_log_capture_end(&problem, DP_LOG_DROP);
@@ -290,7 +286,8 @@ void dp_memory_plan_host(const struct dp_memory_plan *plan, const struct dp_memo
     memset(bytes, 0, DP_MEM_PURPOSE_COUNT * sizeof(*bytes));
     bytes[DP_MEM_WEIGHTS] =
         copies * m->trained * dp_type_bytes(type) + (type == DP_TYPE_F32 ? 0 : part);
-    bytes[DP_MEM_GRADIENTS] = all * (m->trained + tail_of(m)) * sizeof(float);
+    bytes[DP_MEM_GRADIENTS] =
+        all * (m->trained + dp_step_scalars_tail(m->statistics)) * sizeof(float);
     bytes[DP_MEM_OPTIMIZER] = slots(plan) * part + all * groups(plan);
     bytes[DP_MEM_RESIDUALS] = all * (kept.residuals + kept.warm) * sizeof(float);
     bytes[DP_MEM_COMM] = all * sent(plan);

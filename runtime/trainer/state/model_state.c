@@ -11,8 +11,7 @@ void dp_model_state_open(struct dp_model_state *s, const struct dp_config *confi
     s->flat.tensors = model->tensors;
     s->flat.tensor_count = model->tensor_count;
     s->flat.trained = model->trained;
-    s->flat.total =
-        model->trained + dp_round_up(model->statistics + DP_STEP_SCALARS_COUNT, DP_BLOCK);
+    s->flat.total = model->trained + dp_step_scalars_tail(model->statistics);
 }
 
 dp_status dp_model_state_allocate_params(struct dp_model_state *s, const struct dp_device *device)

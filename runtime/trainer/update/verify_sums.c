@@ -157,7 +157,7 @@ static void compare_piece(const struct dp_verify_sums *v, const struct dp_traine
     }
 }
 
-/* "3.weight, element 7 of the bucket's 80" */
+/* The name of the tensor that this element of the bucket belongs to. */
 static const char *tensor_at(const struct dp_trainer *t, int b, size_t element)
 {
     const struct dp_flat *f = &t->state.flat;
@@ -170,29 +170,36 @@ static const char *tensor_at(const struct dp_trainer *t, int b, size_t element)
     return f->tensors[i].name;
 }
 
+/* Rank 0 reports, since all ranks know the same; none leaves before that. */
+static dp_status refuse_sum(const struct dp_verify_sums *v, const struct dp_trainer *t, int rank,
+                            bool others)
+{
+    const struct finding *f = &v->findings[rank];
+    dp_status status = DP_ERR_DISAGREE;
+
+    if (t->group->rank == 0) {
+        status =
+            DP_FAIL(status,
+                    "after step %llu rank %d (%s)%s a wrong sum of bucket %d, tensor %s: "
+                    "element %zu of the bucket is %.9g instead of %.9g (%zu of %zu elements "
+                    "differ); test the memory of these hosts, and the network",
+                    (unsigned long long)(t->state.step + 1), rank, f->host,
+                    others ? " and others have" : " has", v->bucket,
+                    tensor_at(t, v->bucket, f->first), f->first, (double)f->is, (double)f->should,
+                    f->wrong, dp_trainer_plan(t)->buckets[v->bucket].range.count);
+    }
+    return dp_exchange_barrier(t->exchange) == DP_OK ? status : DP_ERR_DISAGREE;
+}
+
 static dp_status report(const struct dp_verify_sums *v, const struct dp_trainer *t)
 {
-    const size_t count = dp_trainer_plan(t)->buckets[v->bucket].range.count;
-    int rank = 0, others = -1;
+    int first = -1, others = -1;
 
     for (int r = t->group->size - 1; r >= 0; r--) {
         others += v->findings[r].wrong > 0;
-        rank = v->findings[r].wrong > 0 ? r : rank;
+        first = v->findings[r].wrong > 0 ? r : first;
     }
-    const struct finding *f = &v->findings[rank];
-    if (f->wrong == 0) {
-        return DP_OK;
-    }
-    return t->group->rank != 0
-               ? DP_ERR_DISAGREE
-               : DP_FAIL(DP_ERR_DISAGREE,
-                         "after step %llu rank %d (%s)%s a wrong sum of bucket %d, tensor %s: "
-                         "element %zu of the bucket is %.9g instead of %.9g (%zu of %zu elements "
-                         "differ); test the memory of these hosts, and the network",
-                         (unsigned long long)(t->state.step + 1), rank, f->host,
-                         others > 0 ? " and others have" : " has", v->bucket,
-                         tensor_at(t, v->bucket, f->first), f->first, (double)f->is,
-                         (double)f->should, f->wrong, count);
+    return first < 0 ? DP_OK : refuse_sum(v, t, first, others > 0);
 }
 
 dp_status dp_verify_sums_end(struct dp_verify_sums *v, const struct dp_trainer *t)

@@ -43,6 +43,17 @@ static void several_faults_keep_their_order(void **state)
     dp_faults_destroy(fault);
 }
 
+static void a_last_semicolon_may_end_the_text(void **state)
+{
+    struct dp_fault *fault = NULL;
+    (void)state;
+
+    assert_int_equal(dp_faults_create("flip:step=1;flip:step=2;", &fault), DP_OK);
+    assert_int_equal(fault->next->step, 2);
+    assert_null(fault->next->next);
+    dp_faults_destroy(fault);
+}
+
 static void an_empty_text_is_no_fault(void **state)
 {
     struct dp_fault none, *fault = &none;
@@ -61,8 +72,9 @@ static void bad_faults_are_reported_in_one_line(void **state)
         {"flop:step=1", "lockstep: error: DP_FAULT: unknown fault 'flop' (did you mean 'flip'?)\n"},
         {"earthquake", "lockstep: error: DP_FAULT: unknown fault 'earthquake'; known are: flip, "
                        "kill, stop, slow, spin, lock, swap, exit, leak, torn, full, eio, nomem\n"},
-        {"flip:step=1;", "lockstep: error: DP_FAULT: unknown fault ''; known are: flip, kill, "
-                         "stop, slow, spin, lock, swap, exit, leak, torn, full, eio, nomem\n"},
+        {";", "lockstep: error: DP_FAULT: there is no fault before a ';'\n"},
+        {"flip:step=1;;", "lockstep: error: DP_FAULT: there is no fault before a ';'\n"},
+        {"flip:step=1;;flip:step=2", "lockstep: error: DP_FAULT: there is no fault before a ';'\n"},
         {"flip:steps=1", "lockstep: error: DP_FAULT: flip: unknown option 'steps'; known are: "
                          "step, rank, what, tensor, bucket, element, bit\n"},
         {"flip:step", "lockstep: error: DP_FAULT: flip: expected key=value, found 'step'\n"},
@@ -110,6 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_is_read_with_its_keys_and_defaults),
         cmocka_unit_test(several_faults_keep_their_order),
+        cmocka_unit_test(a_last_semicolon_may_end_the_text),
         cmocka_unit_test(an_empty_text_is_no_fault),
         cmocka_unit_test(bad_faults_are_reported_in_one_line),
         cmocka_unit_test(reading_survives_every_failed_allocation),

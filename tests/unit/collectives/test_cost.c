@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/compressors/compression.h"
 #include "collectives/strategies/strategy.h"
 
 static void assert_near(double found, double expected)
@@ -302,6 +303,60 @@ static void every_prediction_grows_with_the_bytes(void **state)
     }
 }
 
+/* A million numbers of two hosts. Codes of halves go to and fro: 500,000 of 2 bytes; of 1 byte and
+ * a scale for each 256. Pairs of 8 bytes of every hundredth go once; sampled ones, and the two
+ * factors of 16 columns, are summed by the strategy. */
+static void messages_of_compressors_cost_what_they_send(void **state)
+{
+    struct dp_cost cost = planted();
+    const struct dp_group apart = {
+        .size = 2, .nodes = 2, .local_size = 1, .node_of = (int[]){0, 1}};
+    const struct dp_group four = {
+        .size = 4, .nodes = 4, .local_size = 1, .node_of = (int[]){0, 1, 2, 3}};
+    const struct dp_group node = group_of(2, 1);
+    const struct dp_tensor matrix = {.dims = 2, .shape = {1000, 1000}, .count = 1000000};
+    const struct dp_bucket bucket = {.range = {0, 1000000}, .tensors = &matrix, .tensor_count = 1};
+    struct dp_bucket tail = bucket;
+    (void)state;
+
+    assert_near(dp_compression_cost("fp16", "ring", &cost, &apart, &bucket), 2 * (3e-5 + 8e-3));
+    assert_near(dp_compression_cost("bf16", "tree", &cost, &four, &bucket), 6 * (3e-5 + 4e-3));
+    assert_near(dp_compression_cost("int8", "ring", &cost, &apart, &bucket),
+                2 * (3e-5 + 8e-9 * (500000 + 4 * 1954)));
+    assert_near(dp_compression_cost("topk:ratio=0.01", "ring", &cost, &four, &bucket),
+                3 * (3e-5 + 8e-9 * 80000));
+    assert_near(dp_compression_cost("randomk:ratio=0.01", "doubling", &cost, &four, &bucket),
+                dp_cost_doubling(&cost, &four, 40000.0));
+    assert_near(dp_compression_cost("powersgd", "ring", &cost, &four, &bucket),
+                2.0 * dp_cost_ring(&cost, &four, 64000.0));
+    assert_near(dp_compression_cost("none", "ring", &cost, &four, &bucket),
+                dp_cost_ring(&cost, &four, 4e6));
+    tail.exact = true; /* which is not compressed */
+    assert_near(dp_compression_cost("int8", "ring", &cost, &four, &tail),
+                dp_cost_ring(&cost, &four, 4e6));
+    assert_near(dp_compression_cost("int8", "ring", &cost, &node, &bucket), 2e-6); /* in place */
+    cost.peer.count = 0;
+    assert_near(dp_compression_cost("fp16", "ring", &cost, &node, &bucket), 2 * (2e-6 + 1e-3));
+}
+
+/* Every compressor that sums by itself has a prediction; one rank alone sends nothing. */
+static void every_compressor_has_a_prediction(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group one = group_of(1, 1), four = group_of(4, 1);
+    const struct dp_tensor matrix = {.dims = 2, .shape = {100, 100}, .count = 10000};
+    const struct dp_bucket bucket = {.range = {0, 10000}, .tensors = &matrix, .tensor_count = 1};
+    const struct dp_plugin *plugin;
+    (void)state;
+
+    for (int i = 0; (plugin = dp_plugin_at(&dp_compressors, i)) != NULL; i++) {
+        const struct dp_compressor *c = (const struct dp_compressor *)plugin;
+        assert_true((c->cost == NULL) == (c->sum == NULL));
+        assert_true(dp_compression_cost(plugin->name, "ring", &cost, &four, &bucket) > 0.0);
+        assert_true(dp_compression_cost(plugin->name, "ring", &cost, &one, &bucket) == 0.0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +375,8 @@ int main(void)
         cmocka_unit_test(a_level_without_prediction_gives_no_prediction),
         cmocka_unit_test(one_rank_alone_has_nothing_to_share),
         cmocka_unit_test(every_prediction_grows_with_the_bytes),
+        cmocka_unit_test(messages_of_compressors_cost_what_they_send),
+        cmocka_unit_test(every_compressor_has_a_prediction),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

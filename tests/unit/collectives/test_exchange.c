@@ -80,10 +80,12 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
             grad[i] = value(rank, i + number);
         }
         const uint64_t order = dp_exchange_order(e);
+        const bool last = plan->buckets[plan->bucket_of[t]].tensors == &tensors[t];
         wrong += dp_exchange_ready(e, t) != DP_OK;
         /* A bucket is submitted when its first tensor, which is the last one computed, is ready. */
-        wrong += (dp_exchange_order(e) != order) !=
-                 (plan->buckets[plan->bucket_of[t]].tensors == &tensors[t]);
+        wrong += (dp_exchange_order(e) != order) != last;
+        wrong += dp_exchange_hands_over(e, t) != (last && group->size > 1);
+        wrong += dp_exchange_deferred_part(e, t) != 0;
     }
     for (size_t i = TRAINED; i < TOTAL; i++) {
         grad[i] = value(rank, i + number);

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -19,7 +18,7 @@
 #include "collectives/strategies/comm.h"
 #include "tests/support/local_world.h"
 
-enum { TENSORS = 3, RANKS_MAX = 8 };
+enum { TENSORS = 3, RANKS_MAX = 8, FASTER_NS = -500000 };
 
 /* 64, 4096 and 256 K elements, in buckets of their own. */
 static const struct dp_tensor tensors[TENSORS] = {
@@ -28,13 +27,28 @@ enum { TRAINED = 266304, TOTAL = TRAINED + DP_BLOCK };
 
 static const int two_nodes[] = {0, 0, 1, 1}, four_nodes[] = {0, 1, 2, 3}, odd_nodes[] = {0, 0, 1};
 
-/* ---- a strategy that can be made slow, or fast; else it is direct ---- */
+/* ---- a clock that no busy machine disturbs ---- */
+
+/* Of a rank, which is a thread. */
+static _Thread_local uint64_t clock_ns;
+static _Thread_local unsigned looks;
+
+/* It is looked at when autotuning begins, and when each turn begins and ends, which is about a
+ * millisecond later, never twice the same: so long take turns of all strategies but that of this
+ * test. */
+static uint64_t look(void)
+{
+    looks++;
+    clock_ns += looks % 2 == 1 ? 1000000 + looks * 7919 % 10000 : 0;
+    return clock_ns;
+}
+
+/* ---- a strategy that can be made slow, or fast; it is direct ---- */
 
 static struct {
-    double sleep_s;     /* before a sum */
-    double sleep_bytes; /* only from so many bytes on */
-    double gather_s;    /* before a gather, which is else around a ring */
-    bool idle;          /* sums nothing: faster than any other */
+    bool wanted;
+    int64_t more_ns;   /* what a sum takes longer than a millisecond; below 0: less */
+    size_t more_bytes; /* only from so many bytes on */
     bool ordered;
     int opened[RANKS_MAX], turns[RANKS_MAX];
     size_t largest;
@@ -49,7 +63,7 @@ static bool plant_supports(const struct dp_group *group, const char **why_not)
 {
     (void)group;
     *why_not = "it is not wanted";
-    return plant.sleep_s > 0.0 || plant.idle;
+    return plant.wanted;
 }
 
 static dp_status plant_open(void *state, struct dp_group *group, size_t max_count)
@@ -66,26 +80,23 @@ static dp_status plant_sum(void *state, struct dp_slice data, enum dp_keep keep)
 {
     const struct planted *p = state;
     const struct dp_group *group = p->group;
-    const struct timespec time = {(time_t)plant.sleep_s, (long)(plant.sleep_s * 1e9) % 1000000000};
 
     plant.turns[group->rank]++;
     if (group->rank == 0) {
         plant.largest = dp_slice_bytes(data) > plant.largest ? dp_slice_bytes(data) : plant.largest;
     }
-    /* Only one rank is slow, which the others must learn. */
-    if (plant.sleep_s > 0.0 && group->rank == group->size - 1 &&
-        (double)dp_slice_bytes(data) >= plant.sleep_bytes) {
-        (void)nanosleep(&time, NULL);
+    /* If it is slow, only one rank is, which the others must learn. */
+    if (dp_slice_bytes(data) >= plant.more_bytes &&
+        (plant.more_ns < 0 || group->rank == group->size - 1)) {
+        clock_ns += (uint64_t)plant.more_ns;
     }
-    return plant.idle ? DP_OK : dp_comm_sum(p->direct, data, keep);
+    return dp_comm_sum(p->direct, data, keep);
 }
 
 static dp_status plant_gather(void *state, struct dp_slice data)
 {
     const struct planted *p = state;
-    const struct timespec time = {0, (long)(plant.gather_s * 1e9)};
 
-    (void)nanosleep(&time, NULL);
     return dp_comm_gather(p->direct, data);
 }
 
@@ -127,11 +138,12 @@ struct arena {
 static size_t contends(struct dp_group *group, const void *arg)
 {
     const struct arena *arena = arg;
-    struct dp_strategy_autotune_config config = {.compressor = arena->compressor,
-                                                 .budget_s = arena->budget_s};
+    struct dp_strategy_autotune_config config = {
+        .compressor = arena->compressor, .budget_s = arena->budget_s, .now = look};
     struct dp_bucket_plan *plan = NULL;
     size_t wrong;
 
+    looks = 0;
     group->ordered = arena->ordered;
     if (dp_bucket_plan_create(tensors, TENSORS, TRAINED, TOTAL,
                               &(struct dp_bucket_sizes){64, 64, false}, &plan) != DP_OK) {
@@ -143,20 +155,22 @@ static size_t contends(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-/* Runs an autotune; all ranks must get the same result, and all strategies be closed. */
+/* Runs an autotune; all ranks must get the same result, and all strategies be closed, and what a
+ * compressor keeps for each. */
 static struct dp_strategy_autotune_result hold(int ranks, const int *node_of, struct arena arena)
 {
     static struct dp_strategy_autotune_result results[RANKS_MAX];
+    const size_t live = dp_mem_live();
 
     memset(results, 0, sizeof(results));
     arena.results = results;
-    /* Enough for a busy machine; an idle one needs a small part of it. */
-    arena.budget_s = arena.budget_s > 0.0 ? arena.budget_s : 2.0;
+    arena.budget_s = arena.budget_s > 0.0 ? arena.budget_s : 0.1; /* for all sizes */
     assert_int_equal(on_local_nodes(ranks, node_of, contends, &arena), 0);
     for (int i = 0; i < ranks; i++) {
         assert_memory_equal(&results[i], &results[0], sizeof(results[0]));
         assert_int_equal(plant.opened[i], 0);
     }
+    assert_int_equal(dp_mem_live(), live);
     return results[0];
 }
 
@@ -179,6 +193,7 @@ static int reset(void **state)
 {
     (void)state;
     memset(&plant, 0, sizeof(plant));
+    plant.wanted = true;
     return 0;
 }
 
@@ -254,6 +269,7 @@ static void the_candidates_are_known_beforehand(void **state)
     struct dp_group *alone = NULL;
     (void)state;
 
+    plant.wanted = false;
     assert_int_equal(dp_device_find("cpu", &cpu), DP_OK);
     assert_int_equal(dp_local_alone(&alone), DP_OK);
     struct dp_group group = *alone;
@@ -272,7 +288,7 @@ static void the_candidates_are_known_beforehand(void **state)
 static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
 {
     (void)state;
-    plant.sleep_s = 0.02;
+    plant.more_ns = 20000000;
     const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
 
     assert_string_not_equal(r.strategy, "planted");
@@ -283,7 +299,7 @@ static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
 static void the_fastest_strategy_is_chosen(void **state)
 {
     (void)state;
-    plant.idle = true;
+    plant.more_ns = FASTER_NS;
     const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
 
     assert_string_equal(r.strategy, "planted");
@@ -295,31 +311,25 @@ static void a_strategy_that_is_slow_with_large_buckets_is_not_chosen(void **stat
     const struct arena arena = {.ordered = true};
 
     (void)state;
-    plant.sleep_s = 0.1;
-    plant.sleep_bytes = 262144 * sizeof(float);
+    plant.more_ns = 100000000;
+    plant.more_bytes = 262144 * sizeof(float);
     plant.ordered = true;
-    /* On a busy machine it may drop out before it is slow, by chance. */
-    for (int i = 0; i < 5 && plant.largest < 262144 * sizeof(float); i++) {
-        assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
-    }
+    assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
     assert_int_equal(plant.largest, 262144 * sizeof(float));
 }
 
-/* The planted strategy sums the tail in no time, and spreads codes slowly. */
+/* The tail alone is summed plainly: what a strategy would make of buckets does not count. */
 static void with_a_compressor_what_it_sends_counts(void **state)
 {
     const struct arena arena = {.compressor = "fp16"};
 
     (void)state;
-    plant.idle = true;
-    plant.gather_s = 0.5; /* longer than any other takes on a busy machine */
-    assert_string_not_equal(hold(4, four_nodes, arena).strategy, "planted");
-    assert_int_equal(plant.largest,
-                     DP_BLOCK * sizeof(float)); /* the tail alone is summed plainly */
-    plant.gather_s = 0.0;
-    plant.sleep_s = 0.05; /* the sums of buckets would be slow, but there are none */
-    plant.sleep_bytes = 1024;
-    assert_int_equal(strncmp(hold(4, four_nodes, arena).why, "measured: ", 10), 0);
+    plant.more_ns = FASTER_NS;
+    plant.more_bytes = DP_BLOCK * sizeof(float) + 1;
+    assert_string_equal(hold(4, four_nodes, arena).strategy, "ring");
+    assert_int_equal(plant.largest, DP_BLOCK * sizeof(float));
+    plant.more_bytes = 0;
+    assert_string_equal(hold(4, four_nodes, arena).strategy, "planted");
     assert_int_equal(plant.largest, DP_BLOCK * sizeof(float));
 }
 
@@ -330,7 +340,6 @@ static void every_compressor_can_be_timed(void **state)
         "powersgd:rank=2"};
 
     (void)state;
-    plant.idle = true;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const struct dp_strategy_autotune_result r =
             hold(4, two_nodes, (struct arena){.compressor = texts[i]});
@@ -344,7 +353,7 @@ static void for_lanes_only_ordered_strategies_are_measured(void **state)
     const struct arena arena = {.ordered = true};
 
     (void)state;
-    plant.idle = true; /* the fastest, but */
+    plant.more_ns = FASTER_NS; /* the fastest, but */
     for (int i = 0; i < 3; i++) {
         const int *const nodes[] = {two_nodes, four_nodes, odd_nodes};
         const struct dp_strategy_autotune_result r = hold(i == 2 ? 3 : 4, nodes[i], arena);
@@ -365,17 +374,21 @@ static void the_time_limit_is_kept(void **state)
     const struct arena arena = {.budget_s = 0.1};
 
     (void)state;
-    plant.sleep_s = 0.3;
+    plant.more_ns = 300000000;
     assert_string_not_equal(hold(2, four_nodes, arena).strategy, "planted");
-    assert_true(plant.turns[0] <= 1); /* of 21; none where the others have used it up */
+    assert_int_equal(plant.turns[0], 1); /* of 21 */
 }
 
 static void without_any_time_autotune_still_chooses(void **state)
 {
-    const struct arena arena = {.budget_s = 1e-9};
+    struct arena arena = {.budget_s = 1e-9};
 
     (void)state;
     assert_string_equal(hold(2, four_nodes, arena).strategy, "ring");
+    arena.compressor = "fp16"; /* the tails take all of it */
+    const struct dp_strategy_autotune_result r = hold(2, four_nodes, arena);
+    assert_string_equal(r.strategy, "ring");
+    assert_int_equal(strncmp(r.why, "measured: ring ", 15), 0);
 }
 
 static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
@@ -390,8 +403,10 @@ static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 /* ---- in an exchange ---- */
 
 struct choice {
-    const char *strategy, *compressor, *label, *why;
-    bool ordered, whole, measured;
+    const char *strategy;
+    const char *label; /* NULL: that of the strategy that was measured */
+    const char *why;
+    bool ordered, whole;
 };
 
 static size_t shares(struct dp_group *group, const void *arg)
@@ -418,10 +433,15 @@ static size_t shares(struct dp_group *group, const void *arg)
         dp_exchange_create(group, &config, &flat, &e) != DP_OK) {
         return 1;
     }
-    const char *why = dp_exchange_why(e);
-    wrong += strcmp(dp_exchange_label(e), c->label) != 0;
-    wrong += dp_exchange_measured(e) != c->measured;
+    const char *why = dp_exchange_why(e), *label = dp_exchange_label(e);
     wrong += strncmp(why, c->why, strlen(c->why)) != 0 || (c->why[0] == '\0' && why[0] != '\0');
+    wrong += dp_exchange_measured(e) != (c->label == NULL);
+    if (c->label == NULL) {
+        wrong += strncmp(why + strlen(c->why), label, strlen(label)) != 0;
+        wrong += c->ordered && !dp_strategy_ordered(label, group);
+    } else {
+        wrong += strcmp(label, c->label) != 0;
+    }
     dp_exchange_destroy(e);
     return wrong;
 }
@@ -429,17 +449,13 @@ static size_t shares(struct dp_group *group, const void *arg)
 static void auto_measures_where_ranks_do_not_share_one_nodes_memory(void **state)
 {
     static const int one_node[] = {0, 0, 0, 0};
-    static const struct choice over = {"auto", NULL,  "planted", "measured: planted",
-                                       false,  false, true};
-    static const struct choice lanes = {"auto", NULL,  "planted", "measured: planted",
-                                        true,   false, true};
-    static const struct choice one = {"auto", NULL, "zero1:over=shm", "all ranks share", false,
-                                      false,  false};
-    static const struct choice whole = {"auto", NULL, "shm", "all ranks share", false, true, false};
-    static const struct choice named = {"direct", NULL, "direct", "", false, false, false};
+    static const struct choice over = {"auto", NULL, "measured: ", false, false};
+    static const struct choice lanes = {"auto", NULL, "measured: ", true, false};
+    static const struct choice one = {"auto", "zero1:over=shm", "all ranks share", false, false};
+    static const struct choice whole = {"auto", "shm", "all ranks share", false, true};
+    static const struct choice named = {"direct", "direct", "", false, false};
 
     (void)state;
-    plant.idle = plant.ordered = true;
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &over), 0);
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &lanes), 0);
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &named), 0);

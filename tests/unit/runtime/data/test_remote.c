@@ -1,6 +1,6 @@
 /*
- * test_remote.c - addresses, and which bytes an answer has; requests are tried against a server by
- * tests/runs/remote.py.
+ * test_remote.c - addresses, and which bytes an answer has; requests are tried by test_http, and in
+ * runs by tests/runs/remote.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>

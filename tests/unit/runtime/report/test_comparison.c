@@ -197,6 +197,37 @@ static void two_runs_are_compared(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void any_figures_fit_the_terminal(void **state)
+{
+    static const double sizes[] = {6e4, 2319804000.0, 1e14, 1e300};
+    struct dp_run_record *a = make_run("a", "64", 10.0), *b = make_run("b", "64", 10.6);
+    struct dp_comparison *c = NULL;
+    char text[8192];
+    (void)state;
+
+    assert_int_equal(dp_comparison_create(a, b, &c), DP_OK);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        FILE *out = fmemopen(text, sizeof(text), "w");
+        assert_non_null(out);
+        for (int j = 0; j < c->change_count; j++) {
+            c->changes[j].before = sizes[i];
+            c->changes[j].after = j % 2 == 0 ? -sizes[i] : sizes[i] * 0.7;
+            c->changes[j].noise = sizes[i] / 3;
+        }
+        dp_comparison_print(c, out);
+        assert_int_equal(fclose(out), 0);
+        for (const char *line = strstr(text, " noise\n"); *line != '\0';) {
+            assert_true(strcspn(line, "\n") <= 80);
+            line += strcspn(line, "\n");
+            line += *line == '\n' ? 1 : 0;
+        }
+        assert_true(sizes[i] > 1e9 || strstr(text, " 60,000 ") != NULL);
+    }
+    dp_free(c);
+    dp_run_record_close(a);
+    dp_run_record_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +235,8 @@ int main(void)
         cmocka_unit_test(any_text_makes_some_keys),
         cmocka_unit_test(what_is_larger_than_the_noise_counts),
         cmocka_unit_test_setup_teardown(two_runs_are_compared, scratch_create, scratch_destroy),
+        cmocka_unit_test_setup_teardown(any_figures_fit_the_terminal, scratch_create,
+                                        scratch_destroy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

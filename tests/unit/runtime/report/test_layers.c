@@ -68,6 +68,7 @@ static void print(void)
 {
     FILE *out = fmemopen(printed, sizeof(printed), "w");
 
+    printed[0] = '\0'; /* fmemopen leaves it, where nothing is written */
     assert_non_null(out);
     dp_layers_print(&summary, out);
     (void)fclose(out);
@@ -97,6 +98,19 @@ static void the_longest_layers_come_first(void **state)
             assert_true(longer < most);
         }
     }
+}
+
+static void a_tiny_speed_stays_in_its_column(void **state)
+{
+    (void)state;
+
+    fill(1);
+    summary.layers[0].gflops = 0.005538;
+    print();
+    assert_non_null(strstr(printed, "    < 0.1 "));
+    summary.layers[0].gflops = 0.0; /* a copy, say */
+    print();
+    assert_non_null(strstr(printed, "        - "));
 }
 
 static void what_was_not_timed_is_left_out(void **state)
@@ -253,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SUMMARY(the_longest_layers_come_first),
+        WITH_SUMMARY(a_tiny_speed_stays_in_its_column),
         WITH_SUMMARY(what_was_not_timed_is_left_out),
         WITH_SUMMARY(a_slow_path_is_one_that_all_of_the_kind_beat),
         WITH_SUMMARY(the_table_fits_a_terminal),

@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "runtime/report/live/live_view.h"
+#include "runtime/report/summary_read.h"
 
 static void set_rank(struct dp_live_rank *r, const char *job, int rank, int ranks)
 {
@@ -133,6 +134,35 @@ static void more_ranks_than_lines_are_counted(void **state)
     dp_live_jobs_release(&jobs);
 }
 
+static void assert_verdict_fits(const char *text, size_t columns)
+{
+    const char *line = strstr(text, "verdict: input-bound: 40 % of the step");
+
+    assert_non_null(line);
+    assert_non_null(strstr(line, "(+74 %)\n"));
+    for (; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") <= columns);
+    }
+}
+
+/* A verdict is the last thing that one wants to be cut. */
+static void a_verdict_takes_the_lines_that_it_needs(void **state)
+{
+    const struct dp_live_jobs none = {0};
+    struct dp_run_record record = {.has_summary = true};
+    (void)state;
+
+    dp_run_summary_clear(&record.summary);
+    record.summary.verdict = "input-bound: 40 % of the step waits for data; --set data.workers=2 "
+                             "would give 6,900 samples/s (+74 %)";
+    for (int width = 40; width <= 200; width += 160) {
+        char *text = printed(&none, &record, width, 0), copy[1024]; /* gcc thinks text dangles */
+        (void)snprintf(copy, sizeof(copy), "%s", text);
+        free(text);
+        assert_verdict_fits(copy, width < 80 ? 40 : 80);
+    }
+}
+
 static void without_a_job_it_says_so(void **state)
 {
     const struct dp_live_jobs none = {0};
@@ -150,6 +180,7 @@ int main(void)
         cmocka_unit_test(jobs_are_apart_and_a_rank_that_stands_still_says_so),
         cmocka_unit_test(odd_names_do_no_harm_and_lines_are_cut),
         cmocka_unit_test(more_ranks_than_lines_are_counted),
+        cmocka_unit_test(a_verdict_takes_the_lines_that_it_needs),
         cmocka_unit_test(without_a_job_it_says_so),
     };
     return cmocka_run_group_tests_name("live view", tests, NULL, NULL);

@@ -8,78 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/report/summary_read.h"
-#include "runtime/report/verdict.h"
-
-#define assert_double_near(a, b) assert_true(fabs((a) - (b)) <= 1e-9 * fabs(b))
-
-enum { RANKS = 2 };
-
-struct run {
-    struct dp_run_rank ranks[RANKS];
-    struct dp_run_summary summary;
-};
-
-static void set_text(char text[DP_REPORT_NAME_BYTES], const char *value)
-{
-    (void)snprintf(text, DP_REPORT_NAME_BYTES, "%s", value);
-}
-
-/* Two ranks alike, of one step of `compute` + `exposed` + `input` ms and 100 rows: nothing else is
- * known. */
-static void fill(struct run *run, double compute, double exposed, double input)
-{
-    const double step_ms = compute + exposed + input;
-
-    memset(run, 0, sizeof(*run));
-    dp_run_summary_clear(&run->summary);
-    for (int i = 0; i < RANKS; i++) {
-        struct dp_run_rank *rank = &run->ranks[i];
-        rank->rank = i;
-        rank->input_workers = -1;
-        set_text(rank->host, "h");
-        rank->compute_efficiency = 1.0;
-        rank->step_ms[DP_PART_FORWARD] = compute / 4;
-        rank->step_ms[DP_PART_BACKWARD] = compute * 3 / 4;
-        rank->step_ms[DP_PART_EXPOSED] = exposed;
-        rank->step_ms[DP_PART_INPUT] = input;
-    }
-    run->summary.ranks = run->ranks;
-    run->summary.rank_count = RANKS;
-    run->summary.strategy = "ring";
-    run->summary.global_batch = 100;
-    run->summary.samples_per_second = step_ms > 0.0 ? 1000.0 * 100 / step_ms : (double)NAN;
-}
-
-static struct dp_verdict judged(const struct run *run)
-{
-    struct dp_verdict verdict;
-
-    dp_verdict_find(&run->summary, &verdict);
-    return verdict;
-}
-
-/* The bound, what is lost of the step, and the samples/s that the action would give. */
-static void assert_verdict(const struct run *run, const char *bound, double share, double rate)
-{
-    const struct dp_verdict verdict = judged(run);
-
-    assert_string_equal(verdict.bound, bound);
-    assert_double_near(verdict.share, share);
-    if (rate > 0.0) {
-        assert_double_near(verdict.rate, rate);
-    } else {
-        assert_true(isnan(verdict.rate));
-    }
-    assert_non_null(strstr(verdict.text, verdict.evidence));
-    assert_non_null(strstr(verdict.text, verdict.action));
-    assert_true(strncmp(verdict.text, bound, strlen(bound)) == 0);
-}
-
-static void assert_action(const struct run *run, const char *action)
-{
-    assert_string_equal(judged(run).action, action);
-}
+#include "tests/support/judged_run.h"
 
 static void the_largest_loss_of_time_is_named(void **state)
 {
@@ -133,95 +62,6 @@ static void more_threads_prepare_batches_where_there_are_cores(void **state)
     assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 60);
     run.summary.limit_input = 500; /* 200 ms, of which 170 waited for a disk, or ran */
     assert_verdict(&run, "input", 0.4, 1000.0 * 100 / 85);
-}
-
-static void mutual_slowdown_is_contention(void **state)
-{
-    struct run run;
-    (void)state;
-
-    fill(&run, 88, 12, 0);
-    run.ranks[0].compute_efficiency = run.ranks[1].compute_efficiency = 0.8;
-    assert_verdict(&run, "contention", 0.176, 1000.0 * 100 / (100 - 17.6));
-    run.ranks[0].compute_efficiency = run.ranks[1].compute_efficiency = 0.95;
-    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
-    run.ranks[0].compute_efficiency = (double)NAN; /* not measured */
-    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
-}
-
-/* Of the CPU of a rank: what it has itself, and what all programs have; its wait in a step. */
-static void share_cpu(struct dp_run_rank *rank, double own, double busy, double queued_ms)
-{
-    rank->threads = 1;
-    rank->compute_cores = own;
-    rank->communication_cores = rank->input_cores = rank->writer_cores = rank->other_cores = 0.0;
-    rank->busy_cores = busy;
-    rank->queued_ms = queued_ms;
-}
-
-static void other_programs_on_a_ranks_core_are_contention(void **state)
-{
-    struct run run;
-    (void)state;
-
-    fill(&run, 88, 12, 0);
-    set_text(run.ranks[0].cpus, "0");
-    set_text(run.ranks[1].cpus, "1");
-    share_cpu(&run.ranks[0], 0.9, 0.95, 3.0);
-    share_cpu(&run.ranks[1], 0.5, 1.0, 60.0); /* others had half of the step, it waited more */
-    assert_verdict(&run, "contention", 0.5, 1000.0 * 100 / 50);
-    assert_action(&run, "end other work on the CPUs of h (ddp_top, top)");
-    assert_non_null(strstr(judged(&run).evidence, "0.5 of the 1 CPU of rank 1 on h"));
-    share_cpu(&run.ranks[1], 0.5, 1.0, 20.0); /* it was ready for less of the time */
-    assert_verdict(&run, "contention", 0.2, 1000.0 * 100 / 80);
-    share_cpu(&run.ranks[1], 0.5, (double)NAN, 60.0);
-    assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
-    /* Both ranks have the CPU: what the other one takes is nobody else's. */
-    set_text(run.ranks[1].cpus, "0");
-    share_cpu(&run.ranks[0], 0.5, 1.0, 60.0);
-    share_cpu(&run.ranks[1], 0.5, 1.0, 60.0);
-    assert_null(strstr(judged(&run).evidence, "other programs"));
-}
-
-/* A rank that comes last since others use its core is no straggler. */
-static void a_rank_that_others_delay_is_no_straggler(void **state)
-{
-    struct run run;
-    (void)state;
-
-    fill(&run, 50, 50, 0);
-    set_text(run.ranks[0].cpus, "0");
-    set_text(run.ranks[1].cpus, "1");
-    run.ranks[1].step_ms[DP_PART_BACKWARD] += 50;
-    run.ranks[1].step_ms[DP_PART_EXPOSED] = 0;
-    assert_string_equal(judged(&run).bound, "straggler");
-    share_cpu(&run.ranks[0], 0.5, 0.5, 0.0);
-    share_cpu(&run.ranks[1], 0.52, 1.0, 50.0);
-    assert_string_equal(judged(&run).bound, "contention");
-}
-
-static void ranks_on_one_core_are_told_to_leave_it(void **state)
-{
-    struct run run;
-    (void)state;
-
-    fill(&run, 40, 50, 10);
-    for (int i = 0; i < RANKS; i++) {
-        run.ranks[i].threads = 1;
-        set_text(run.ranks[i].cpus, "0");
-    }
-    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 60);
-    assert_action(&run, "a core for each rank (mpirun --bind-to core), or fewer ranks");
-    run.summary.single_rank_samples_per_second = 1e3; /* 50 rows in 50 ms */
-    run.summary.limit_sum = 5;
-    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 55);
-    run.summary.baseline_fastest = 1.25e3; /* in 40 ms, when nothing else took turns with it */
-    assert_verdict(&run, "contention", 0.4, 1000.0 * 100 / 45);
-    run.summary.baseline_fastest = 0.1e3; /* no gain: nothing is promised */
-    assert_verdict(&run, "contention", 0.4, 0);
-    set_text(run.ranks[1].cpus, "1");
-    assert_true(strcmp(judged(&run).action,
-                       "a core for each rank (mpirun --bind-to core), or fewer ranks") != 0);
 }
 
 static void one_slow_rank_is_a_straggler(void **state)
@@ -284,6 +124,9 @@ static void a_prediction_says_how_far_it_may_be_off(void **state)
     run.summary.baseline_spread = 0.2;
     assert_non_null(
         strstr(judged(&run).text, "would give 7,143 samples/s (+614 %, give or take 11 %)"));
+    run.summary.rate_cv = 1.1; /* nothing that one could use: a figure for those who want it */
+    assert_double_near(judged(&run).error, hypot(1.1, 0.1));
+    assert_null(strstr(judged(&run).text, "would give"));
     fill(&run, 95, 5, 0); /* nothing is predicted */
     run.summary.rate_cv = 0.2;
     assert_true(isnan(judged(&run).error));
@@ -466,6 +309,13 @@ static void an_explanation_has_the_terms_and_the_verdict(void **state)
     run.summary.verdict = "another, by older rules";
     explain(&run, true, text, sizeof(text));
     assert_non_null(strstr(text, "verdict: communication-bound"));
+    run.summary.rate_cv = 0.5;
+    explain(&run, true, text, sizeof(text));
+    assert_non_null(strstr(text, "samples/s, give or take 50"));
+    run.summary.rate_cv = 1.1;
+    explain(&run, true, text, sizeof(text));
+    assert_null(strstr(text, "samples/s, give"));
+    assert_non_null(strstr(text, "no prediction of samples/s: it may be off by 110"));
     explain(&run, false, text, sizeof(text));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (strstr(text, parts[i]) == NULL) {
@@ -479,10 +329,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_loss_of_time_is_named),
         cmocka_unit_test(more_threads_prepare_batches_where_there_are_cores),
-        cmocka_unit_test(mutual_slowdown_is_contention),
-        cmocka_unit_test(other_programs_on_a_ranks_core_are_contention),
-        cmocka_unit_test(a_rank_that_others_delay_is_no_straggler),
-        cmocka_unit_test(ranks_on_one_core_are_told_to_leave_it),
         cmocka_unit_test(one_slow_rank_is_a_straggler),
         cmocka_unit_test(a_prediction_says_how_far_it_may_be_off),
         cmocka_unit_test(communication_gets_the_action_that_fits),

@@ -116,6 +116,18 @@ static void a_late_rank_is_named_with_what_it_costs(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void one_rank_sends_nothing(void **state)
+{
+    (void)state;
+
+    plant(1, 2, rank_2_is_late);
+    make_table(1);
+    assert_int_equal(run.summary.bucket_count, 2);
+    assert_true(isnan(run.summary.buckets[1].gbs));
+    assert_true(near(run.summary.buckets[1].done_ms, 5.0));
+    dp_run_summary_release(&run.summary);
+}
+
 static double ranks_take_turns(int rank, int step, int b)
 {
     return rank == (step + b) % 4 ? 1.0 : 0.0;
@@ -209,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_rank_is_named_with_what_it_costs),
+        cmocka_unit_test(one_rank_sends_nothing),
         cmocka_unit_test(ranks_that_take_turns_share_the_blame),
         cmocka_unit_test(where_all_come_at_once_nobody_is_last),
         cmocka_unit_test(what_is_missing_is_left_out),

@@ -228,6 +228,37 @@ static void a_host_has_one_data_set_and_one_copy_of_shared_weights(void **state)
     }
 }
 
+/* Libraries take their memory in each process, whatever it does. */
+static void every_rank_of_a_host_has_its_libraries(void **state)
+{
+    static const struct dp_memory_ranks cases[] = {
+        {.trainers = 1},
+        {.trainers = 3},
+        {.trainers = 2, .servers = 1},
+        {.trainers = 2, .readers = 3},
+        {.trainers = 1, .servers = 2, .readers = 1, .first = true, .leads = true},
+        {.trainers = 1, .evaluators = 1},
+    };
+    size_t bytes[DP_MEM_PURPOSE_COUNT], one = 0;
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    plan = need_of(&run);
+    plan.trainers = 4;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dp_memory_ranks *r = &cases[i];
+        const int evaluators = run.device->host_memory ? r->evaluators : 0;
+        dp_memory_plan_host(&plan, r, 0, bytes);
+        one = i == 0 ? bytes[DP_MEM_OTHER] : one;
+        assert_true(one > 0);
+        assert_int_equal(bytes[DP_MEM_OTHER],
+                         one * (size_t)(r->trainers + r->servers + r->readers + evaluators));
+    }
+    small_run_destroy(&run);
+}
+
 /* Fewer rows at a time if activations are too large, else fewer ranks. */
 static void the_advice_of_a_host_fits(void **state)
 {
@@ -457,6 +488,7 @@ int main(void)
         cmocka_unit_test(ranks_on_one_device_share_it_and_leave_the_workspace),
         cmocka_unit_test(a_host_refuses_only_what_cannot_fit),
         cmocka_unit_test(a_host_has_one_data_set_and_one_copy_of_shared_weights),
+        cmocka_unit_test(every_rank_of_a_host_has_its_libraries),
         cmocka_unit_test(the_advice_of_a_host_fits),
         cmocka_unit_test(a_prediction_without_memory_says_nothing),
         cmocka_unit_test(a_trainer_allocates_what_was_predicted),

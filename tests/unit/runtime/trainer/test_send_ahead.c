@@ -139,7 +139,7 @@ static size_t copies_as_expected(struct dp_group *group, const void *arg)
     return wrong;
 }
 
-static void check_copies(const char *const *sets)
+static void check_seen(rank_body *body, const char *const *sets)
 {
     struct small_run run;
     struct dp_device wrapped;
@@ -152,7 +152,7 @@ static void check_copies(const char *const *sets)
     wrapped.pin = seen_pin;
     wrapped.unpin = seen_unpin;
     run.device = &wrapped;
-    assert_int_equal(on_local_ranks(1, copies_as_expected, &run), 0);
+    assert_int_equal(on_local_ranks(1, body, &run), 0);
     for (int i = 0; i < PINS; i++) {
         assert_null(seen.pins[i].memory);
     }
@@ -166,9 +166,46 @@ static void a_step_copies_the_next_batch_while_computing_from_pinned_memory(void
     static const char *const passes[] = {"train.micro_batch=32", NULL};
     (void)state;
 
-    check_copies(recorded);
-    check_copies(plain);
-    check_copies(passes);
+    check_seen(copies_as_expected, recorded);
+    check_seen(copies_as_expected, plain);
+    check_seen(copies_as_expected, passes);
+}
+
+/* The rows of the first pass are sent, and nothing else. */
+static size_t sends_a_batch(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    const size_t rows = (size_t)run->config->train.global_batch;
+    const size_t first =
+        dp_micro_batch_at(rows, (size_t)run->config->train.micro_batch, 0).rows.count;
+    const struct dp_batch batch = {.global_rows = rows,
+                                   .rows = rows,
+                                   .images = run->data.train_images,
+                                   .labels = run->data.train_labels};
+    const size_t row = run->data.sample_bytes + sizeof(*run->data.train_labels);
+    const size_t expected = run->device->host_memory ? 0 : first * row;
+    struct dp_trainer *t = NULL;
+    size_t wrong, bytes;
+
+    if (make_trainer(run, group, &t) != DP_OK) {
+        return 1;
+    }
+    seen.count = 0;
+    wrong = dp_micro_batch_send(&t->compute.micro_batches, &batch) != DP_OK;
+    bytes = copied(t->compute.stream, false, true) + copied(t->compute.stream, false, false);
+    wrong += bytes != expected || copied(t->compute.stream, true, false) != 0;
+    wrong += dp_pass_drop_rows(t->compute.pass) != DP_OK;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_batch_is_sent_by_the_rows_of_its_first_pass(void **state)
+{
+    static const char *const passes[] = {"train.micro_batch=5", NULL};
+    (void)state;
+
+    check_seen(sends_a_batch, NULL);
+    check_seen(sends_a_batch, passes);
 }
 
 /* ---- what comes in between ---- */
@@ -301,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_copies_the_next_batch_while_computing_from_pinned_memory),
+        cmocka_unit_test(a_batch_is_sent_by_the_rows_of_its_first_pass),
         cmocka_unit_test(work_between_sending_and_using_a_batch_changes_no_bit),
         cmocka_unit_test(passes_that_are_sent_ahead_give_the_bits_of_ref),
         cmocka_unit_test(dropped_rows_are_neither_read_nor_taken_for_sent),

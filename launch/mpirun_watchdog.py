@@ -12,8 +12,8 @@ Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, 
 
 LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
 soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
-out who died, and its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
-banner about each job that fails, also if asked not to: it is left out, so that our line is the last.
+out who died; its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
+banner about each job that fails, also if asked not to: that is left out, so that our line is last.
 """
 import signal
 

@@ -1,6 +1,6 @@
 /*
- * test_report_size.c - what a run writes about its ranks, for 2 to 1,024 of them: the same files, and
- * bytes that grow no faster than the ranks.
+ * test_report_size.c - what a run writes about its ranks, for 2 to 1,024 of them: the same files,
+ * and bytes that grow no faster than the ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

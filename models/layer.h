@@ -130,7 +130,9 @@ struct dp_layer_type {
     dp_status (*prepare)(const void *state, struct dp_stream *stream, size_t rows, bool training,
                          bool first, enum dp_activation act);
 
-    /* Called for a tile of rows at a time: see struct dp_segment (model.h). */
+    /* Called for a tile of rows at a time: see struct dp_segment (model.h). Where activations are
+     * not kept (model_parts.h), forward of a layer that is no `alias` is called once more in
+     * backward, with the same x, weights and `local`, and must write the same y and `saved`. */
     dp_status (*forward)(const void *state, const struct dp_layer_call *call);
     /* Computes the part of forward that does not need the first call->deferred elements of
      * weights[0] (more than 0). forward then computes the rest, with the same `deferred`. NULL:

@@ -63,13 +63,24 @@ struct own {
     float *mean, *var;      /* [channels] */
     float *shared;          /* [2, channels]: sums over ranks */
     double *moments, *sums; /* [2, channels] */
-    float *scales;          /* [2, channels]: narrow parameters in float32 */
+    float *scales;          /* [2, channels]: parameters in float32, as forward read them */
     float *scale, *slopes;  /* [channels], [2, channels]: of struct dp_norm */
     const float *gamma, *beta;
 };
 
+/* Whether all that a pass needs of its statistics, and of its gradients' sums, is made at once: of
+ * its rows alone, which do not come in tiles, by a device that can. */
+static bool is_whole(const void *state, const struct dp_layer_call *c)
+{
+    const struct batchnorm *l = state;
+
+    return c->stream->ops->norm_statistics != NULL && c->stream->device->tile_bytes == 0 &&
+           c->training && !l->sync;
+}
+
 static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *c)
 {
+    const bool in_place = c->stream->type == DP_TYPE_F32 && is_whole(l, c);
     struct own own;
 
     own.mean = c->local;
@@ -80,19 +91,9 @@ static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *
     own.scales = (float *)(void *)(own.sums + 2 * l->channels);
     own.scale = own.scales + 2 * l->channels;
     own.slopes = own.scale + l->channels;
-    own.gamma = c->stream->type == DP_TYPE_F32 ? c->weights[0] : own.scales;
-    own.beta = c->stream->type == DP_TYPE_F32 ? c->weights[1] : own.scales + l->channels;
+    own.gamma = in_place ? c->weights[0] : own.scales;
+    own.beta = in_place ? c->weights[1] : own.scales + l->channels;
     return own;
-}
-
-/* Whether all that a pass needs of its statistics, and of its gradients' sums, is made at once: of
- * its rows alone, which do not come in tiles, by a device that can. */
-static bool is_whole(const void *state, const struct dp_layer_call *c)
-{
-    const struct batchnorm *l = state;
-
-    return c->stream->ops->norm_statistics != NULL && c->stream->device->tile_bytes == 0 &&
-           c->training && !l->sync;
 }
 
 static struct dp_norm norm_of(const struct batchnorm *l, const struct dp_layer_call *c)
@@ -235,18 +236,21 @@ static const struct dp_layer_type statistics = {
 
 /* ---- the layer itself ---- */
 
-/* Operations need scale and shift in float32; backward reads what forward has converted. */
-static dp_status widen_scales(const struct batchnorm *l, const struct dp_layer_call *c,
-                              const struct own *own)
+/* Operations need scale and shift in float32. Backward reads what forward has copied: where ranks
+ * share one copy of the weights, another rank may update them once all ranks have announced their
+ * gradients, which is before `statistics` computes dx. */
+static dp_status copy_scales(const struct batchnorm *l, const struct dp_layer_call *c,
+                             const struct own *own)
 {
-    const struct dp_ops *ops = c->stream->ops;
     const enum dp_type type = c->stream->type;
 
-    if (type == DP_TYPE_F32 || is_whole(l, c)) {
-        return DP_OK;
+    for (size_t i = 0; i < 2; i++) {
+        float *to = own->scales + i * l->channels;
+        DP_TRY(type == DP_TYPE_F32
+                   ? c->stream->ops->copy(c->stream, to, c->weights[i], l->channels * sizeof(*to))
+                   : c->stream->ops->widen(c->stream, to, c->weights[i], l->channels, type));
     }
-    DP_TRY(ops->widen(c->stream, own->scales, c->weights[0], l->channels, type));
-    return ops->widen(c->stream, own->scales + l->channels, c->weights[1], l->channels, type);
+    return DP_OK;
 }
 
 /* Scales and shifts x, and adds x2, for the join of a residual. */
@@ -267,7 +271,7 @@ static dp_status deferred_forward(const void *state, const struct dp_layer_call 
     const struct batchnorm *l = state;
     const struct own own = own_of(l, c);
 
-    return c->rows_before > 0 ? DP_OK : widen_scales(l, c, &own);
+    return c->rows_before > 0 || is_whole(l, c) ? DP_OK : copy_scales(l, c, &own);
 }
 
 static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)

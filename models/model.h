@@ -16,18 +16,22 @@
 /*
  * A run of layers in which rows are independent. All its layers are computed on one tile of rows
  * before the next tile, so that values between them stay in the cache. Values that are not needed
- * again have memory of a tile's size. Other layers are segments of their own.
+ * again have memory of a tile's size. Other layers are segments of their own. Where a part ends
+ * (model_parts.h), so does a segment, whose two pieces keep its tiles.
  */
 struct dp_segment {
     int first, last; /* nodes */
     bool tiled;
     size_t row; /* elements of one sample in all values that its nodes read or write */
+    int part;   /* of its nodes */
 };
 
 /* Memory for all rows of a pass, or for a tile of any segment. */
 struct dp_storage {
     size_t count; /* elements per sample */
     bool tile;
+    int part; /* it is needed only while this part is computed, and shared with other parts' memory;
+               * 0: it is its own for the whole pass */
 };
 
 /* One layer in order of computation. Values are numbered activations: 0 is the input. */
@@ -40,6 +44,8 @@ struct dp_node {
     struct dp_layer_plan plan;
     int first_param; /* number of its first tensor */
     int segment;
+    int part;  /* the number of the part whose activations are computed again together, from 1 on
+                * (model_parts.h); 0: the model is not cut */
     int owner; /* the node whose parameters, statistics and `local` it uses: itself; or the next
                 * node, whose type has this one's as `before`, and whose activation it uses, too; or
                 * the previous node, if this one is its `joined` */
@@ -53,6 +59,7 @@ struct dp_node {
      * join. */
     int dy_slot, mask_slot, dx_slot;
     int add_y, add_a, add_b;
+    bool again; /* backward calls forward once more: of a model in parts */
     bool
         sum_after; /* the next node, which backward calls just before, adds up this one's dy: a join
                      * that can add it itself */
@@ -164,12 +171,21 @@ size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t til
 /* Elements of one memory for this many rows. */
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes);
 
+/* Elements of all memories together. begin [count]: where each of them begins; may be NULL. */
+size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t rows,
+                         size_t tile_bytes, size_t *begin);
+
 /* Bytes of activations and their gradients, in this compute type, for `rows` samples. */
 size_t dp_model_activation_bytes(const struct dp_model *model, enum dp_type type, size_t rows,
                                  size_t tile_bytes, bool training);
 
-/* The second half of creation, after fusion: assigns memory to values and slots to gradients. Used
- * by dp_model_create. */
+/* The second half of creation, after fusion: assigns memory to values and slots to gradients; and
+ * again, after nodes[].part has changed. */
 DP_CHECKED dp_status dp_model_place(struct dp_model *model);
+
+/* FLOPs of a node per sample: forward, then the gradients of parameters and of the input, each as
+ * much work as forward (others than products have no parameters that are much work), and forward
+ * once more where it is computed again. */
+double dp_node_flops(const struct dp_node *node);
 
 #endif

@@ -8,7 +8,18 @@
  */
 #include "models/model.h"
 
+#include <string.h>
+
 #include "base/mem.h"
+
+double dp_node_flops(const struct dp_node *node)
+{
+    const bool product = node->plan.param_count > 0 && node->plan.params[0].dims >= 2;
+    const double gradients =
+        node->dy_slot < 0 ? 0.0 : (double)(product || node->dx_slot < 0) + (node->dx_slot >= 0);
+
+    return node->plan.flops * (1.0 + gradients + (node->again ? 1.0 : 0.0));
+}
 
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes)
 {
@@ -25,6 +36,7 @@ size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t til
 /* Consecutive row-local layers form a tiled segment; a single one would gain nothing. */
 static void cut_segments(struct dp_model *m)
 {
+    m->segment_count = 0;
     for (int i = 0; i < m->node_count; i++) {
         struct dp_node *node = &m->nodes[i];
         struct dp_segment *s = &m->segments[m->segment_count - (m->segment_count > 0)];
@@ -42,6 +54,28 @@ static void cut_segments(struct dp_model *m)
     }
     for (int i = 0; i < m->segment_count; i++) {
         m->segments[i].tiled = m->segments[i].tiled && m->segments[i].last > m->segments[i].first;
+    }
+}
+
+/* Ends segments where parts end. Their tiles stay as they are, and so do sums over them. */
+static void end_at_parts(struct dp_model *m)
+{
+    for (int i = 1; i < m->node_count; i++) {
+        const int s = m->nodes[i].segment;
+        if (m->nodes[i].part == m->nodes[i - 1].part || m->nodes[i - 1].segment != s) {
+            continue;
+        }
+        memmove(&m->segments[s + 1], &m->segments[s],
+                (size_t)(m->segment_count - s) * sizeof(*m->segments));
+        m->segment_count++;
+        m->segments[s].last = i - 1;
+        m->segments[s + 1].first = i;
+        for (int k = i; k < m->node_count; k++) {
+            m->nodes[k].segment++;
+        }
+    }
+    for (int i = 0; i < m->segment_count; i++) {
+        m->segments[i].part = m->nodes[m->segments[i].first].part;
     }
 }
 
@@ -101,6 +135,15 @@ static int gradient_home_of(const struct dp_model *m, const struct dp_value *val
     return home_of(m, value);
 }
 
+/* The part in which a value is written and read; 0: it is needed outside of it, or the last one,
+ * which others than layers read. */
+static int part_inside(const struct dp_model *m, const struct dp_value *value)
+{
+    const int part = m->nodes[value->writer].part;
+
+    return value->last_reader >= 0 && m->nodes[value->last_reader].part == part ? part : 0;
+}
+
 /* Whether `node` may overwrite its input with its output: no other node needs the input any
  * more. */
 static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
@@ -113,6 +156,9 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
             return false; /* the input batch, or another layer reads it too */
         }
         writer = &m->nodes[x->writer];
+        if (writer->part != node->part) {
+            return false; /* from which this part is computed again */
+        }
         if (!writer->plan.alias) {
             return !reads_y(writer);
         }
@@ -121,19 +167,33 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
 }
 
 /* New memory for a value that shares none. */
-static int new_storage(struct dp_model *m, const struct dp_value *value, int home)
+static int new_storage(struct dp_model *m, const struct dp_value *value, int home, int part)
 {
-    m->storage[m->storage_count] = (struct dp_storage){value->count, home >= 0};
+    m->storage[m->storage_count] = (struct dp_storage){value->count, home >= 0, part};
     return m->storage_count++;
+}
+
+/* What a layer keeps beside its values; parts have the same memory for it. */
+static void place_saved(struct dp_model *m, struct dp_node *node, size_t *saved_at)
+{
+    node->saved_at = *saved_at;
+    *saved_at += dp_round_up(node->plan.saved_bytes, DP_BLOCK);
+    m->saved_bytes = *saved_at > m->saved_bytes ? *saved_at : m->saved_bytes;
+    node->local_at = m->local;
+    m->local += dp_round_up(node->plan.local, DP_BLOCK);
 }
 
 static void place_values(struct dp_model *m)
 {
-    m->values[0].storage = new_storage(m, &m->values[0], -1);
+    size_t saved_at = 0;
+
+    m->storage_count = 0;
+    m->saved_bytes = m->local = 0;
+    m->values[0].storage = new_storage(m, &m->values[0], -1, 0);
     for (int i = 0; i < m->node_count; i++) {
         struct dp_node *node = &m->nodes[i];
         struct dp_value *y = &m->values[node->y];
-        const int home = y->kept ? -1 : home_of(m, y);
+        const int home = y->kept ? -1 : home_of(m, y), part = part_inside(m, y);
 
         if (node->plan.alias || (node->plan.y_in_x && may_overwrite(m, node))) {
             /* A value that leaves the segment or is kept needs all rows of its memory. */
@@ -141,13 +201,16 @@ static void place_values(struct dp_model *m)
             if (home < 0) {
                 m->storage[y->storage].tile = false;
             }
+            if (part == 0) {
+                m->storage[y->storage].part = 0;
+            }
         } else {
-            y->storage = new_storage(m, y, home);
+            y->storage = new_storage(m, y, home, part);
         }
-        node->saved_at = m->saved_bytes;
-        m->saved_bytes += dp_round_up(node->plan.saved_bytes, DP_BLOCK);
-        node->local_at = m->local;
-        m->local += dp_round_up(node->plan.local, DP_BLOCK);
+        if (i > 0 && node->part != node[-1].part) {
+            saved_at = 0;
+        }
+        place_saved(m, node, &saved_at);
     }
 }
 
@@ -178,7 +241,7 @@ static int slot_take(struct slots *s, int v, int segment)
     }
     if (best < 0) {
         best = m->slot_count++;
-        m->slots[best] = (struct dp_storage){0, home >= 0};
+        m->slots[best] = (struct dp_storage){0, home >= 0, 0};
         s->freed_in[best] = -1;
     }
     m->slots[best].count = m->slots[best].count < count ? count : m->slots[best].count;
@@ -318,6 +381,7 @@ static void place_gradients(struct slots *s)
     for (int i = 0; i < m->value_count; i++) {
         s->gradient_of[i] = -1;
     }
+    m->slot_count = 0;
     s->gradient_of[last] = slot_take(s, last, m->segment_count - 1);
     for (int i = m->node_count - 1; i >= 0; i--) {
         place_gradient(s, &m->nodes[i]);
@@ -332,6 +396,7 @@ dp_status dp_model_place(struct dp_model *m)
     dp_status status = DP_OK;
 
     cut_segments(m);
+    end_at_parts(m);
     note_readers(m);
     place_values(m);
     s.users = dp_zalloc(most, sizeof(*s.users));
@@ -365,16 +430,43 @@ size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t
     return dp_round_up(elements, DP_BLOCK);
 }
 
+/* Memory for the whole pass comes first; after it, all from the same place, that of each part.
+ * Parts are numbered in the order of memories. */
+size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t rows,
+                         size_t tile_bytes, size_t *begin)
+{
+    size_t kept = 0, most, at;
+
+    for (int i = 0; i < count; i++) {
+        if (storage[i].part == 0) {
+            if (begin != NULL) {
+                begin[i] = kept;
+            }
+            kept += dp_storage_elements(&storage[i], rows, tile_bytes);
+        }
+    }
+    most = at = kept;
+    for (int i = 0, part = 0; i < count; i++) {
+        if (storage[i].part != 0) {
+            at = storage[i].part == part ? at : kept;
+            part = storage[i].part;
+            if (begin != NULL) {
+                begin[i] = at;
+            }
+            at += dp_storage_elements(&storage[i], rows, tile_bytes);
+            most = at > most ? at : most;
+        }
+    }
+    return most;
+}
+
 size_t dp_model_activation_bytes(const struct dp_model *m, enum dp_type type, size_t rows,
                                  size_t tile_bytes, bool training)
 {
-    size_t elements = 0;
+    const size_t values = dp_storage_layout(m->storage, m->storage_count, rows, tile_bytes, NULL);
+    const size_t gradients =
+        training ? dp_storage_layout(m->slots, m->slot_count, rows, tile_bytes, NULL) : 0;
+    const size_t elements = values + gradients;
 
-    for (int i = 0; i < m->storage_count; i++) {
-        elements += dp_storage_elements(&m->storage[i], rows, tile_bytes);
-    }
-    for (int i = 0; training && i < m->slot_count; i++) {
-        elements += dp_storage_elements(&m->slots[i], rows, tile_bytes);
-    }
     return elements * dp_type_bytes(type) + (training ? rows * m->saved_bytes : 0);
 }

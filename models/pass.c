@@ -57,12 +57,6 @@ size_t dp_pass_rows(const struct dp_pass *p)
     return p->rows;
 }
 
-/* The labels of a call, in memory that operations can read. */
-static const int32_t *labels_of(const struct dp_pass *p, const struct dp_pass_call *call)
-{
-    return p->labels != NULL ? p->labels : call->labels;
-}
-
 /* Address of a tile's rows; memory of a tile's size is used from its start. */
 static void *rows_in(const struct dp_pass *p, const struct dp_storage *storage, char *memory,
                      size_t count, size_t first)
@@ -83,9 +77,10 @@ static void *value_at(const struct dp_pass *p, int value, size_t first)
 
 const void *dp_pass_kept(const struct dp_pass *p, int value)
 {
-    const bool read = p->model->values[value].kept || p->model->values[value].last_reader < 0;
+    const struct dp_value *v = &p->model->values[value];
+    const bool read = v->kept || v->last_reader < 0;
 
-    return read ? value_at(p, value, 0) : NULL;
+    return read && p->model->storage[v->storage].part == 0 ? value_at(p, value, 0) : NULL;
 }
 
 /* The gradient of `value`, which is in `slot`. */
@@ -206,23 +201,38 @@ static dp_status forward_first(struct dp_pass *p, const struct dp_pass_call *cal
     return call_layer(p, node, DP_FORWARD, node->type->forward_first, &c);
 }
 
-static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *call,
-                                 const struct dp_segment *segment)
+/* Forward of a segment's layers; again: of those that backward needs computed once more, as a part
+ * of backward. deferred: see forward_first(). */
+static dp_status forward_layers(struct dp_pass *p, const struct dp_pass_call *call,
+                                const struct dp_segment *segment, size_t deferred, bool again)
 {
     const size_t tiles = tile_count(p, segment, call->rows);
-    size_t deferred;
+    const int direction = again ? DP_BACKWARD : DP_FORWARD;
 
-    DP_TRY(forward_first(p, call, segment, &deferred));
-    DP_TRY(need_weights(p, call, segment));
     for (size_t i = 0; i < tiles; i++) {
         const struct dp_range rows = tile_at(call->rows, tiles, i);
         for (int n = segment->first; n <= segment->last; n++) {
             const struct dp_node *node = &p->model->nodes[n];
-            struct dp_layer_call c = call_of(p, call, node, rows);
+            struct dp_layer_call c;
+            if (again && !node->again) {
+                continue;
+            }
+            c = call_of(p, call, node, rows);
             c.deferred = deferred;
-            DP_TRY(call_layer(p, node, DP_FORWARD, node->type->forward, &c));
+            DP_TRY(call_layer(p, node, direction, node->type->forward, &c));
         }
     }
+    return DP_OK;
+}
+
+static dp_status forward_segment(struct dp_pass *p, const struct dp_pass_call *call,
+                                 const struct dp_segment *segment)
+{
+    size_t deferred;
+
+    DP_TRY(forward_first(p, call, segment, &deferred));
+    DP_TRY(need_weights(p, call, segment));
+    DP_TRY(forward_layers(p, call, segment, deferred, false));
     for (int n = segment->first; n <= segment->last; n++) {
         const struct dp_node *node = &p->model->nodes[n];
         if (node->type->forward_end != NULL) {
@@ -256,10 +266,10 @@ static dp_status compare(const struct dp_pass *p, const struct dp_pass_call *cal
 
     return m->loss == DP_LOSS_SOFTMAX && how.targets == DP_TARGET_CLASSES && how.smoothing == 0
                ? p->stream->ops->softmax_loss(p->stream, dx, loss, loss + 1, outputs,
-                                              labels_of(p, call), call->rows, m->classes, scale,
-                                              keep)
+                                              dp_pass_labels(p, call), call->rows, m->classes,
+                                              scale, keep)
                : p->stream->ops->output_loss(p->stream, &how, dx, loss, loss + 1, outputs,
-                                             labels_of(p, call), scale, keep);
+                                             dp_pass_labels(p, call), scale, keep);
 }
 
 dp_status dp_pass_forward(struct dp_pass *p, const struct dp_pass_call *call)
@@ -423,11 +433,29 @@ static dp_status end_backward(const struct dp_pass *p, const struct dp_pass_call
     return DP_OK;
 }
 
+/* Before backward of a part other than the last one, whose activations are still there: computes
+ * those of the part that ends with segment `last`. Its weights are those of forward: backward has
+ * made none of their gradients yet, and layers find what is of all rows (`local`) as it was. */
+static dp_status compute_again(struct dp_pass *p, const struct dp_pass_call *call, int last)
+{
+    const struct dp_segment *segments = p->model->segments;
+    const int part = segments[last].part;
+
+    if (last + 1 == p->model->segment_count || segments[last + 1].part == part) {
+        return DP_OK;
+    }
+    for (int i = 0; i <= last; i++) {
+        DP_TRY(segments[i].part == part ? forward_layers(p, call, &segments[i], 0, true) : DP_OK);
+    }
+    return DP_OK;
+}
+
 dp_status dp_pass_backward(struct dp_pass *p, const struct dp_pass_call *call)
 {
     DP_SPAN(DP_PHASE_BACKWARD, (int64_t)call->first_row);
 
     for (int i = p->model->segment_count - 1; i >= 0; i--) {
+        DP_TRY(compute_again(p, call, i));
         DP_TRY(backward_segment(p, call, &p->model->segments[i]));
         DP_TRY(end_backward(p, call, &p->model->segments[i]));
     }
@@ -464,7 +492,8 @@ dp_status dp_pass_evaluate(struct dp_pass *p, const struct dp_pass_call *call,
     DP_TRY(compare(p, call, NULL, out, p->one, 0.0f));
     if (dp_model_counts_top(m)) {
         DP_TRY(p->stream->ops->count_top(p->stream, out + DP_SUM_TOP, value_at(p, last->y, 0),
-                                         labels_of(p, call), call->rows, m->classes, DP_TOP, 0.0f));
+                                         dp_pass_labels(p, call), call->rows, m->classes, DP_TOP,
+                                         0.0f));
     }
     return dp_device_read(p->stream, result, out, DP_EVALUATION_SUMS * sizeof(*result));
 }

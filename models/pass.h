@@ -97,7 +97,8 @@ DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_
 DP_CHECKED dp_status dp_pass_backward(struct dp_pass *pass, const struct dp_pass_call *call);
 
 /* Called after forward: the address of a value of all rows, if backward or the loss reads it, until
- * the next pass. Compute type, device memory. NULL: its memory may hold another value. */
+ * the next pass. Compute type, device memory. NULL: its memory may hold another value, as that of
+ * what backward computes again (model_parts.h). */
 const void *dp_pass_kept(const struct dp_pass *pass, int value);
 
 /* Forward with running statistics. result: sums over the rows, on the host. */

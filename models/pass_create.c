@@ -4,21 +4,23 @@
 
 static size_t arena_bytes(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
-    size_t total = 0;
-
-    for (int i = 0; i < n; i++) {
-        total += dp_storage_elements(&storage[i], p->rows, p->tile_bytes) * p->width;
-    }
-    return total;
+    return dp_storage_layout(storage, n, p->rows, p->tile_bytes, NULL) * p->width;
 }
 
-static void arena_cut(const struct dp_pass *p, char **parts, char *arena,
+static bool arena_cut(const struct dp_pass *p, char **parts, char *arena,
                       const struct dp_storage *storage, int n)
 {
-    for (int i = 0; i < n; i++) {
-        parts[i] = arena;
-        arena += dp_storage_elements(&storage[i], p->rows, p->tile_bytes) * p->width;
+    size_t *begin = dp_zalloc((size_t)n, sizeof(*begin));
+
+    if (begin == NULL) {
+        return false;
     }
+    (void)dp_storage_layout(storage, n, p->rows, p->tile_bytes, begin);
+    for (int i = 0; i < n; i++) {
+        parts[i] = arena + begin[i] * p->width;
+    }
+    dp_free(begin);
+    return true;
 }
 
 /* Allocates memory for the host's bytes and labels, unless operations can read the host's. */
@@ -51,7 +53,9 @@ static dp_status pass_allocate(struct dp_pass *p)
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
     p->one = device->alloc(DP_MEM_ACTIVATIONS, sizeof(one));
     if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
-        p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p)) {
+        p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p) ||
+        !arena_cut(p, p->storage, p->values, m->storage, m->storage_count) ||
+        !arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0)) {
         return DP_FAIL(
             DP_ERR_NOMEM,
             "activations of %zu rows need %zu MB; a smaller "
@@ -60,8 +64,6 @@ static dp_status pass_allocate(struct dp_pass *p)
             dp_model_activation_bytes(m, p->stream->type, p->rows, p->tile_bytes, p->training) >>
                 20);
     }
-    arena_cut(p, p->storage, p->values, m->storage, m->storage_count);
-    arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0);
     return dp_device_write(p->stream, p->one, one, sizeof(one));
 }
 

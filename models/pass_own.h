@@ -43,6 +43,13 @@ static inline int dp_pass_layer_of(const struct dp_model *model, const struct dp
     return node->owner > n ? node->owner : n;
 }
 
+/* The labels of a call, in memory that operations can read. */
+static inline const int32_t *dp_pass_labels(const struct dp_pass *p,
+                                            const struct dp_pass_call *call)
+{
+    return p->labels != NULL ? p->labels : call->labels;
+}
+
 /* ---- pass.c, for pass_profile.c ---- */
 
 /* Forward and backward of one node on the first tile of the call's rows, on what is in the pass'

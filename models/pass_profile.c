@@ -28,24 +28,14 @@ static bool is_product(const struct dp_node *node)
     return node->plan.param_count > 0 && node->plan.params[0].dims >= 2;
 }
 
-/* Forward, then the gradients of parameters and of the input, each as much work as forward. Others
- * than products have no parameters that are much work. */
-static double flops_of(const struct dp_node *node)
-{
-    const double gradients =
-        node->dy_slot < 0 ? 0.0
-                          : (double)(is_product(node) || node->dx_slot < 0) + (node->dx_slot >= 0);
-
-    return node->plan.flops * (1.0 + gradients);
-}
-
 /* Bytes per row, and bytes whatever the rows. */
 static void add_bytes(const struct dp_pass *p, const struct dp_node *node, size_t rows,
                       struct dp_layer_profile *layer)
 {
     const struct dp_model *m = p->model;
     const size_t x = m->values[node->x].count, y = m->values[node->y].count;
-    const size_t forward = node->plan.alias ? 0 : x + (node->x2 >= 0 ? x : 0) + y;
+    const size_t forward =
+        node->plan.alias ? 0 : (x + (node->x2 >= 0 ? x : 0) + y) * (node->again ? 2 : 1);
     const size_t gradients = node->dy_slot < 0 || node->plan.passes_dy
                                  ? 0
                                  : y + (node->plan.skips_x ? 0 : x) +
@@ -71,7 +61,7 @@ static void describe(const struct dp_pass *p, size_t rows, struct dp_layer_profi
         }
         (void)snprintf(layer->name, sizeof(layer->name), "%s", node->path);
         (void)snprintf(layer->kind, sizeof(layer->kind), "%s", node->type->plugin.name);
-        layer->flops = flops_of(node) * (double)rows;
+        layer->flops = dp_node_flops(node) * (double)rows;
         layer->product = is_product(node);
         layer->cached = m->segments[node->segment].tiled &&
                         dp_segment_tile(&m->segments[node->segment], p->rows, p->tile_bytes) < rows;

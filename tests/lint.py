@@ -94,7 +94,7 @@ BANNED = (
     (r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup",
      r"base/mem\.c|(tests|benchmarks)/.*", "memory comes from base/mem.h"),
     (r"printf|vprintf|puts|putchar|perror",
-     r"base/log\.c|runtime/(report/.*|run/(cli|check)\.c|config/config_print\.c)|"
+     r"base/log\.c|runtime/(report/.*|run/(cli|check|check_memory)\.c|config/config_print\.c)|"
      r"(launch|tests|benchmarks)/.*",
      "base/log.h speaks to people"),
     (r"exit|_exit|_Exit|abort|quick_exit|raise",

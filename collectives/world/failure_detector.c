@@ -187,13 +187,14 @@ static void report_hang(struct dp_failure_detector *detector, const struct dp_ha
 {
     char cause[1024];
 
+    /* First, since the rest may take long on a busy machine: another host would report, too. */
+    dp_hang_gather_tell(detector->config.gather, DP_HANG_REPORT);
     dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(detector->config.watchdog));
     dp_hang_table_cause(rows, count, others, cause, sizeof(cause));
     if (detector->hook != NULL) {
         detector->hook(detector->hook_context, cause);
     }
     detector->told = true;
-    dp_hang_gather_tell(detector->config.gather, DP_HANG_REPORT);
 }
 
 /* Once all is known that can be, or time is up, this host's rows go to the other hosts, and the

@@ -146,7 +146,10 @@ struct dp_model_config {
     struct dp_shape input;
     struct dp_layer_spec *layers; /* unrolled; all of it belongs to the configuration */
     int layer_count;
+    int recompute; /* parts (models/model_parts.h); DP_RECOMPUTE_OFF or _AUTO */
 };
+
+enum { DP_RECOMPUTE_AUTO = -1, DP_RECOMPUTE_OFF = 0, DP_RECOMPUTE_MOST = 1000 };
 
 struct dp_yaml_node;
 

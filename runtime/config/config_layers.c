@@ -1,7 +1,9 @@
 /*
- * config_layers.c - model.input and model.layers: residuals and branches nested, repeats unrolled.
+ * config_layers.c - model.input, model.recompute, and model.layers: residuals and branches nested,
+ * repeats unrolled.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/config/config_own.h"
@@ -372,10 +374,10 @@ static dp_status build_list(struct dp_draft *draft, const struct dp_yaml_node *n
 static dp_status build_input(struct dp_shape *shape, const struct dp_yaml_node *node)
 {
     static const char key[] = "model.input";
-    struct dp_config_input read = {{{0}, 0}};
+    struct dp_config_model read = {.recompute = NULL};
     double elements = 1.0;
 
-    DP_TRY(dp_config_apply(dp_config_input_options, &read, node, key));
+    DP_TRY(dp_config_apply(&dp_config_model_options[DP_CONFIG_MODEL_INPUT], &read, node, key));
     shape->dims = read.input.count;
     if (shape->dims != 1 && shape->dims != 3) {
         return dp_config_refuse(
@@ -396,6 +398,29 @@ static dp_status build_input(struct dp_shape *shape, const struct dp_yaml_node *
                                   elements);
 }
 
+static dp_status build_recompute(int *parts, const struct dp_yaml_node *node)
+{
+    static const char key[] = "model.recompute";
+    struct dp_config_model read = {.recompute = NULL};
+    char *end;
+    long count;
+
+    DP_TRY(dp_config_apply(&dp_config_model_options[DP_CONFIG_MODEL_RECOMPUTE], &read, node, key));
+    if (strcmp(read.recompute, "off") == 0 || strcmp(read.recompute, "auto") == 0) {
+        *parts = read.recompute[0] == 'o' ? DP_RECOMPUTE_OFF : DP_RECOMPUTE_AUTO;
+        return DP_OK;
+    }
+    count = strtol(read.recompute, &end, 10);
+    if (read.recompute[0] < '1' || read.recompute[0] > '9' || *end != '\0' || count < 2 ||
+        count > DP_RECOMPUTE_MOST) {
+        return dp_config_refuse(&node->at, key,
+                                "expected off, auto, or a number of parts from 2 to %d",
+                                DP_RECOMPUTE_MOST);
+    }
+    *parts = (int)count;
+    return DP_OK;
+}
+
 dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yaml_node *model)
 {
     struct dp_model_config *config = &draft->config->model;
@@ -414,12 +439,15 @@ dp_status dp_config_build_model(struct dp_draft *draft, struct dp_yaml_node *mod
             input = entry;
         } else if (strcmp(entry->key, "layers") == 0) {
             layers = entry;
+        } else if (strcmp(entry->key, "recompute") == 0) {
+            DP_TRY(dp_config_count(draft, build_recompute(&config->recompute, entry)));
         } else {
             DP_TRY(dp_config_count(
                 draft, dp_config_unknown(entry, "model",
-                                         dp_looks_like(entry->key, "input")    ? "input"
-                                         : dp_looks_like(entry->key, "layers") ? "layers"
-                                                                               : NULL)));
+                                         dp_looks_like(entry->key, "input")       ? "input"
+                                         : dp_looks_like(entry->key, "layers")    ? "layers"
+                                         : dp_looks_like(entry->key, "recompute") ? "recompute"
+                                                                                  : NULL)));
         }
     }
     if (input == NULL || layers == NULL) {

@@ -196,7 +196,7 @@ dp_status dp_config_variable(char *const *environment, char name[DP_VARIABLE], c
 static const struct dp_config_section *section_at(int i)
 {
     static const struct dp_config_section model = {.path = "model",
-                                                   .options = dp_config_input_options};
+                                                   .options = dp_config_model_options};
     const struct dp_config_section *section = dp_config_section_at(i);
 
     return section == NULL && i > 0 && dp_config_section_at(i - 1) != NULL ? &model : section;

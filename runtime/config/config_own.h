@@ -44,11 +44,13 @@ struct dp_config_repeat {
 };
 extern const struct dp_option dp_config_repeat_options[];
 
-/* model.input as it is written; struct dp_shape is its final form. */
-struct dp_config_input {
+/* The keys of `model` besides its layers, as they are written; see struct dp_model_config. */
+struct dp_config_model {
     struct dp_numbers input;
+    const char *recompute;
 };
-extern const struct dp_option dp_config_input_options[];
+enum { DP_CONFIG_MODEL_INPUT, DP_CONFIG_MODEL_RECOMPUTE }; /* rows of the table */
+extern const struct dp_option dp_config_model_options[];
 
 /* ---- config_keys.c: the keys of sections, including those of plug-ins ---- */
 

@@ -196,10 +196,16 @@ static void add_list(struct text *text, const struct dp_yaml_node *list, int ind
 
 static void add_model(struct text *text, const struct dp_draft *draft)
 {
-    const struct dp_shape *input = &draft->config->model.input;
+    const struct dp_model_config *model = &draft->config->model;
     char shape[96];
 
-    add(text, "model:\n  input: %s\n  layers:\n", dp_shape_text(input, shape, sizeof(shape)));
+    add(text, "model:\n  input: %s\n", dp_shape_text(&model->input, shape, sizeof(shape)));
+    if (model->recompute > 0) {
+        add(text, "  recompute: %d\n", model->recompute);
+    } else {
+        add(text, "  recompute: %s\n", model->recompute == DP_RECOMPUTE_OFF ? "off" : "auto");
+    }
+    add(text, "  layers:\n");
     add_list(text, dp_yaml_find(draft->root, "model.layers"), 4);
 }
 
@@ -364,7 +370,7 @@ void dp_config_help(void)
         help_plugins(section);
     }
     printf("\n  model: what is trained\n");
-    help_rows(dp_config_input_options, "model", NULL);
+    help_rows(dp_config_model_options, "model", NULL);
     printf("    %-30s a list of layers; required\n", "model.layers");
     for (int i = 0; (plugin = dp_plugin_at(&dp_layers, i)) != NULL; i++) {
         printf("\n  layer %s: %s\n", plugin->name, plugin->help);

@@ -266,28 +266,76 @@ static bool guesses_without_answers(const struct dp_config *config)
     return config->train.loss == DP_LOSS_SQUARE && config->failure_stop.chance_steps > 0;
 }
 
+/* Than shards. Generated samples may stand for these: --synthetic goes with what is for them. */
+static bool reads_other_files(const struct dp_config *config)
+{
+    return strcmp(config->data.source, "records") != 0 &&
+           strcmp(config->data.source, "synthetic") != 0;
+}
+
+static bool is_address(const char *dir)
+{
+    return strstr(dir, "://") != NULL;
+}
+
+static bool is_of_a_shell(const char *path)
+{
+    return path[0] == '~' && (path[1] == '/' || path[1] == '\0');
+}
+
+static bool reads_from_tilde(const struct dp_config *config)
+{
+    return is_of_a_shell(config->data.dir);
+}
+
+static bool copies_to_tilde(const struct dp_config *config)
+{
+    return is_of_a_shell(config->data.local_cache);
+}
+
 static bool fetches_other_files(const struct dp_config *config)
 {
-    return strstr(config->data.dir, "://") != NULL && strcmp(config->data.source, "records") != 0;
+    return is_address(config->data.dir) && reads_other_files(config);
 }
 
 static bool lists_folders_of_files(const struct dp_config *config)
 {
-    return dp_folder_list_is(config->data.dir) && strcmp(config->data.source, "records") != 0;
+    return dp_folder_list_is(config->data.dir) && reads_other_files(config);
 }
 
 static bool lists_addresses(const struct dp_config *config)
 {
-    return dp_folder_list_is(config->data.dir) && strstr(config->data.dir, "://") != NULL;
+    return dp_folder_list_is(config->data.dir) && is_address(config->data.dir);
 }
 
+static bool copies_other_files(const struct dp_config *config)
+{
+    return config->data.local_cache[0] != '\0' && reads_other_files(config);
+}
+
+/* Shards of a server have copies in any case. */
+static bool limits_no_copies(const struct dp_config *config)
+{
+    return config->data.local_cache_mb > 0 &&
+           (reads_other_files(config) ||
+            (config->data.local_cache[0] == '\0' && !is_address(config->data.dir)));
+}
+
+#define NO_TILDE "the shell does not replace ~ there: write the whole path; in a shell also $HOME"
+
 static const struct dp_config_rule refusals[] = {
+    {"data.dir", reads_from_tilde, NO_TILDE},
+    {"data.local_cache", copies_to_tilde, NO_TILDE},
     {"data.dir", fetches_other_files,
      "an address needs data.source records: pack the data set with ddp_data"},
     {"data.dir", lists_folders_of_files,
      "a list of folders needs data.source records: pack the data set with ddp_data; one folder "
      "that is named [...] is written ./[...]"},
     {"data.dir", lists_addresses, "an address cannot be in a list: give it alone"},
+    {"data.local_cache", copies_other_files,
+     "needs data.source records, whose shards it copies: pack the data set with ddp_data"},
+    {"data.local_cache_mb", limits_no_copies,
+     "needs data.source records, with data.local_cache or an address in data.dir"},
     {"data.normalize", normalizes_by_half, "mean and std must be given together"},
     {"data.normalize.mean", has_other_means,
      "expected one number, or one for each channel or feature of model.input"},

@@ -237,9 +237,11 @@ const struct dp_option dp_config_repeat_options[] = {
     {0},
 };
 
-const struct dp_option dp_config_input_options[] = {
-    DP_NUMBERS(struct dp_config_input, input, NULL, 1, BATCH_HIGH,
+const struct dp_option dp_config_model_options[] = {
+    DP_NUMBERS(struct dp_config_model, input, NULL, 1, BATCH_HIGH,
                "[features], or [height, width, channels]"),
+    DP_STRING(struct dp_config_model, recompute, "off",
+              "parts whose activations backward computes again; auto: as few as fit"),
     {0},
 };
 

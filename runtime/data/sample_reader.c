@@ -87,6 +87,15 @@ static dp_status refuse(const struct dp_samples *s, enum dp_set set, size_t i, d
     return DP_FAIL(status, "%s: %s", name, problem);
 }
 
+static dp_status refuse_label(const struct dp_samples *s, enum dp_set set, size_t i,
+                              const char *problem)
+{
+    char name[DP_PATH_BYTES];
+
+    dp_samples_name_label(s, set, i, name, sizeof(name));
+    return DP_FAIL(DP_ERR_DATA, "%s: %s", name, problem);
+}
+
 static dp_status check_label(const struct dp_samples *s, enum dp_set set, size_t i, double label)
 {
     const int outputs = s->config.classes;
@@ -105,7 +114,7 @@ static dp_status check_label(const struct dp_samples *s, enum dp_set set, size_t
         (void)snprintf(problem, sizeof(problem), "label %.17g: labels are whole numbers from 0 up",
                        label);
     }
-    return refuse(s, set, i, DP_ERR_DATA, problem);
+    return refuse_label(s, set, i, problem);
 }
 
 /* The numbers of a label that is none of classes. */
@@ -130,7 +139,7 @@ static dp_status check_targets(const struct dp_samples *s, enum dp_set set, size
                        k, t,
                        s->config.shares ? "train.loss binary_cross_entropy needs 0 to 1"
                                         : "numbers of float32 are wanted");
-        return refuse(s, set, i, DP_ERR_DATA, problem);
+        return refuse_label(s, set, i, problem);
     }
     return DP_OK;
 }

@@ -350,3 +350,16 @@ void dp_samples_name(const struct dp_samples *s, enum dp_set set, size_t i, char
                        row, from == DP_SET_TRAIN ? "training" : "test");
     }
 }
+
+void dp_samples_name_label(const struct dp_samples *s, enum dp_set set, size_t i, char *text,
+                           size_t size)
+{
+    enum dp_set from;
+    const size_t row = dp_samples_locate(s, set, i, &from);
+
+    if (s->source->name_label != NULL) {
+        s->source->name_label(s->state, from, row, text, size);
+    } else {
+        dp_samples_name(s, set, i, text, size);
+    }
+}

@@ -95,4 +95,8 @@ DP_CHECKED dp_status dp_samples_share(struct dp_samples *samples, size_t rows, s
 void dp_samples_name(const struct dp_samples *samples, enum dp_set set, size_t i, char *text,
                      size_t size);
 
+/* Where its label is to be found. */
+void dp_samples_name_label(const struct dp_samples *samples, enum dp_set set, size_t i, char *text,
+                           size_t size);
+
 #endif

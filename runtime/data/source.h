@@ -154,6 +154,8 @@ struct dp_source {
 
     /* Writes where a sample is to be found: "pets/train/cat/7.png", "train.csv: line 3". */
     void (*name)(const void *state, enum dp_set set, size_t row, char *text, size_t size);
+    /* The same of its label. NULL: it lies with the sample. */
+    void (*name_label)(const void *state, enum dp_set set, size_t row, char *text, size_t size);
 
     /* Releases what open() took; the state itself is the caller's. */
     void (*close)(void *state);

@@ -53,8 +53,12 @@ const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars)
     if (!isfinite(dollars)) {
         return dp_figure_fixed(text, dollars, 0, "");
     }
-    (void)snprintf(text, DP_FIGURE_BYTES, dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g",
-                   dollars);
+    if (dollars > 0.0 && dollars < 0.0001) {
+        (void)snprintf(text, DP_FIGURE_BYTES, "under $0.0001");
+    } else {
+        (void)snprintf(text, DP_FIGURE_BYTES,
+                       dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g", dollars);
+    }
     return text;
 }
 
@@ -117,7 +121,11 @@ const char *dp_figure_number(char text[DP_FIGURE_BYTES], enum dp_report_kind kin
         return dp_figure_fixed(text, 100 * value, 1, " %");
     case DP_REPORT_ACCURACY: /* as evaluations print it */
         return dp_figure_fixed(text, 100 * value, 2, " %");
-    case DP_REPORT_LOSS:
+    case DP_REPORT_LOSS: /* of a run that diverges it may be anything */
+        if (isfinite(value) && fabs(value) >= 1e6) {
+            (void)snprintf(text, DP_FIGURE_BYTES, "%.3e", value);
+            return text;
+        }
         return dp_figure_fixed(text, value, 4, "");
     case DP_REPORT_MILLISECONDS:
         return dp_figure_fixed(text, value, 2, "");

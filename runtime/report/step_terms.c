@@ -9,12 +9,25 @@
 /* A rank that is last at so many buckets is late by itself, not by chance. */
 static const double nearly_all = 0.75;
 
+static double known(double ms)
+{
+    return isfinite(ms) ? ms : 0.0;
+}
+
+/* The parts of a rank's step; one that a damaged file lacks is 0. */
+static void read_parts(const struct dp_run_rank *rank, double ms[DP_STEP_PART_COUNT])
+{
+    for (int p = 0; p < DP_STEP_PART_COUNT; p++) {
+        ms[p] = known(rank->step_ms[p]);
+    }
+}
+
 static double step_of(const struct dp_run_rank *rank)
 {
     double sum = 0.0;
 
     for (int p = 0; p < DP_STEP_PART_COUNT; p++) {
-        sum += rank->step_ms[p];
+        sum += known(rank->step_ms[p]);
     }
     return sum;
 }
@@ -22,8 +35,9 @@ static double step_of(const struct dp_run_rank *rank)
 static void add_means(const struct dp_run_summary *s, struct dp_step_terms *t)
 {
     for (int i = 0; i < s->rank_count; i++) {
-        const double *ms = s->ranks[i].step_ms;
         const double n = s->rank_count;
+        double ms[DP_STEP_PART_COUNT];
+        read_parts(&s->ranks[i], ms);
         t->step = fmax(t->step, step_of(&s->ranks[i]));
         t->input += ms[DP_PART_INPUT] / n;
         t->compute += dp_compute_ms(ms) / n;
@@ -32,7 +46,7 @@ static void add_means(const struct dp_run_summary *s, struct dp_step_terms *t)
         t->checkpoint += ms[DP_PART_CHECKPOINT] / n;
         t->exposed += ms[DP_PART_EXPOSED] / n;
         t->exposed_most = fmax(t->exposed_most, ms[DP_PART_EXPOSED]);
-        t->hidden += s->ranks[i].hidden_comm_ms / n;
+        t->hidden += known(s->ranks[i].hidden_comm_ms) / n;
     }
 }
 

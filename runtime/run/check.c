@@ -18,9 +18,9 @@
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
-#include "runtime/run/dataset/load_dataset.h"
+#include "runtime/run/check_memory.h"
+#include "runtime/run/run_model.h"
 #include "runtime/run/topology.h"
-#include "runtime/trainer/prepare/memory_check.h"
 #include "runtime/trainer/prepare/prepare.h"
 
 extern char **environ;
@@ -54,120 +54,8 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-/* Whether all ranks would fit into every memory limit of this host. */
-static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
-                                   const size_t bytes[DP_MEM_PURPOSE_COUNT])
-{
-    enum dp_memory_fit worst = DP_MEMORY_FITS;
-
-    for (int i = 0; i < limits->count; i++) {
-        const enum dp_memory_fit fit = dp_memory_fit(bytes, &limits->limit[i]);
-        worst = fit > worst ? fit : worst;
-    }
-    return worst;
-}
-
-static const struct {
-    const char *name;
-    int width;
-} memory_columns[] = {{"weights", 10},   {"gradients", 11}, {"optimizer", 11}, {"activations", 13},
-                      {"residuals", 11}, {"snapshot", 10},  {"other", 7},      {"one host", 10}};
-enum { RANK_COLUMNS = 6 };
-
-/* A rank's own memory, and then what all ranks take of one host. */
-static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
-{
-    static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
-    const struct dp_config *c = plan->config;
-    const struct dp_memory_ranks all = {.trainers = plan->trainers,
-                                        .servers = c->comm.servers,
-                                        .readers = c->data.input_ranks,
-                                        .evaluators = c->train.eval_rank,
-                                        .first = true,
-                                        .leads = true};
-    const struct dp_memory_ranks one = {.trainers = 1, .first = true};
-    const size_t micro_batch = (size_t)c->train.micro_batch;
-    const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
-    const double mb = 1048576.0;
-    size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
-    struct dp_memory_plan own = *plan;
-    double shown = 0.0;
-
-    own.data_bytes = 0; /* which is the host's */
-    if (plan->device->host_memory) {
-        dp_memory_plan_host(&own, &one, micro_batch, rank);
-    } else {
-        dp_memory_plan_device(&own, micro_batch, rank);
-    }
-    dp_memory_plan_host(plan, &all, micro_batch, host);
-    const double columns[RANK_COLUMNS] = {
-        (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
-        (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
-        (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
-    };
-    printf("%2d rank%-4s", plan->trainers, dp_plural(plan->trainers));
-    for (int i = 0; i < RANK_COLUMNS; i++) {
-        printf("%*.1f", memory_columns[i].width, columns[i] / mb);
-        shown += i == 5 ? 0.0 : columns[i];
-    }
-    printf("%*.1f%*.1f (%zu row%s%s) %s\n", memory_columns[RANK_COLUMNS].width,
-           ((double)dp_memory_plan_sum(rank) - shown) / mb, memory_columns[RANK_COLUMNS + 1].width,
-           (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
-           c->train.lanes > 0 ? " a lane, one core a rank" : "",
-           limits->count > 0 ? fits[fit_here(limits, host)] : "");
-}
-
-/* Master weights count as weights: under zero1 a rank has only its part of them. */
-static void print_memory(const struct dp_config *c, struct dp_model *m,
-                         const struct dp_device *device)
-{
-    static const int ranks[] = {1, 2, 4, 8};
-    const double mb = 1048576.0;
-    struct dp_memory_limits limits;
-    struct dp_memory_plan plan = {.config = c,
-                                  .model = m,
-                                  .device = device,
-                                  .threads = 1,
-                                  .one_node = true,
-                                  .saves = strcmp(c->comm.strategy, "none") != 0};
-
-    const struct dp_data_need need = dp_run_data_need(c, m);
-    plan.data_bytes = need.bytes;
-    plan.train_count = need.rows;
-    plan.read_tests = need.read_tests;
-    plan.reader_bytes = need.reader;
-    dp_memory_limits_read("", &limits);
-    printf("\nMB per rank");
-    for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {
-        printf("%*s", memory_columns[i].width, memory_columns[i].name);
-    }
-    printf("\n");
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
-        if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
-            break;
-        }
-        plan.trainers = ranks[i];
-        plan.shared_bytes = dp_data_shared_bytes(
-            c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
-        print_ranks(&plan, &limits);
-    }
-    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
-    if (plan.data_bytes > 0) {
-        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
-               (double)plan.data_bytes / mb);
-    } else {
-        printf("one host: all ranks together, without the data set, which is not found here\n");
-    }
-    for (int i = 0; i < limits.count; i++) {
-        const struct dp_memory_limit *limit = &limits.limit[i];
-        printf("%s: %.1f MB, %.1f MB available\n",
-               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
-               (double)limit->available / mb);
-    }
-}
-
-static void print_check(const struct dp_config *c, struct dp_model *m,
-                        const struct dp_device *device)
+static dp_status print_check(const struct dp_config *c, struct dp_model *m,
+                             const struct dp_device *device)
 {
     char text[96], params[32], flops[32];
 
@@ -184,7 +72,7 @@ static void print_check(const struct dp_config *c, struct dp_model *m,
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
-    print_memory(c, m, device);
+    return dp_run_check_memory(c, m, device);
 }
 
 /* On pictures of bytes. */
@@ -261,14 +149,9 @@ dp_status dp_run_check(const struct dp_run_options *options)
         status, done);
     DP_TRY_GOTO(dp_config_parse(text, options->config, &config), status, done);
     DP_TRY_GOTO(dp_run_check_names(config), status, done);
-    DP_TRY_GOTO(dp_model_create(config->model.layers, config->model.layer_count,
-                                &config->model.input, &model),
-                status, done);
-    DP_TRY_GOTO(dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
-                                  config->train.label_smoothing),
-                status, done);
+    DP_TRY_GOTO(dp_run_make_model(config, &model), status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
-    print_check(config, model, device);
+    status = print_check(config, model, device);
 
 done:
     dp_model_destroy(model);
@@ -460,6 +343,9 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     describe_convolutions(job, progress);
     describe_choices(job, progress);
     describe_kind(job, progress);
+    if (job->recompute[0] != '\0') {
+        dp_progress_line(progress, "activations computed again in backward: %s", job->recompute);
+    }
     dp_progress_line(
         progress, "sharing by %s%s%s%s: %d bucket%s, overlap %s",
         dp_exchange_label(dp_trainer_exchange(job->trainer)), why[0] == '\0' ? "" : " (", why,

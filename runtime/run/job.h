@@ -23,6 +23,7 @@
 #include "runtime/run/dataset/class_names.h"
 #include "runtime/run/fault_injection.h"
 #include "runtime/run/plan/plan.h"
+#include "runtime/run/run_model.h"
 #include "runtime/run/run_options.h"
 #include "runtime/trainer/async.h"
 #include "runtime/trainer/trainer.h"
@@ -100,6 +101,7 @@ struct dp_run_job {
     struct dp_class_names class_names;
     size_t skipped_samples;   /* bad ones, which were left out */
     int64_t predicted_memory; /* bytes of this rank, without measuring; with a GPU those there */
+    char recompute[DP_RECOMPUTE_TEXT]; /* what model.recompute does; empty: it is off */
     uint64_t total_steps, steps_per_epoch;
     uint64_t schedule_steps;              /* that the learning rate is made for */
     struct dp_algo_choices *algo_choices; /* algo_tuning.h; NULL: none are measured */

@@ -35,6 +35,7 @@
 #include "runtime/run/roles/input_ranks.h"
 #include "runtime/run/roles/rank_roles.h"
 #include "runtime/run/run_files.h"
+#include "runtime/run/run_model.h"
 #include "runtime/run/run_trace.h"
 #include "runtime/run/shrink.h"
 
@@ -147,12 +148,7 @@ dp_status dp_run_configure(struct dp_run_job *job)
         status = dp_run_check_names(job->config);
     }
     if (status == DP_OK) {
-        status = dp_model_create(job->config->model.layers, job->config->model.layer_count,
-                                 &job->config->model.input, &job->model);
-    }
-    if (status == DP_OK) {
-        status = dp_model_set_loss(job->model, (enum dp_loss_kind)job->config->train.loss,
-                                   job->config->train.label_smoothing);
+        status = dp_run_make_model(job->config, &job->model);
     }
     if (status == DP_OK) {
         status = dp_device_find(job->config->device.name, &job->device);

@@ -218,7 +218,7 @@ def case_recorded_steps_change_no_bit_of_a_run_that_evaluates_saves_and_goes_on(
                 "checkpoint.every_steps=8", "--set", "train.eval_every=1", "--set",
                 "train.steps=27", "--set", "train.global_batch=64"]  # 600 rows: short last batches
     bits = {}
-    for graph, parts in (("off", [()]), ("on", [()]),
+    for graph, parts in (("off", [()]), ("on", [("--set", "model.recompute=2")]),
                          ("auto", [("--steps", 14), ("--resume",)])):
         for part in parts:
             result = train_well(cfg, *flags("ipc", *schedule), *part, "--out",

@@ -78,6 +78,9 @@ def case_a_killed_run_is_told_so_and_a_store_that_cannot_be_written():
     same(report(out, "--mlflow", store, "--no-page").code, 0, "the exit code")
     meta = next(store.glob("*/*/meta.yaml")).read_text()
     check("\nstatus: 5\n" in meta and "\nend_time: 1" in meta, meta)
+    # A damaged configuration has keys that no file can have.
+    (out / "config.yaml").write_text('name: x\n"": 1\n"..": 2\n')
+    same(report(out, "--mlflow", store, "--no-page").code, 0, "the exit code")
     result = report(out, "--mlflow", out / "metrics.jsonl", "--no-page")
     same((result.code, len(result.err.splitlines())), (74, 1), f"what came of {result}")
     same(report(out, "--mlflow").code, 64, "without a folder")

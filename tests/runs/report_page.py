@@ -156,6 +156,8 @@ told.ragged = [...document.querySelectorAll("table")].filter(table => [...table.
   row => row.cells.length !== table.rows[0].cells.length)).length;
 told.cut = [...document.querySelectorAll(".who")].filter(who => who.scrollWidth > who.clientWidth)
   .map(who => who.textContent);
+told.beyond = [...document.querySelectorAll(".tiles div")].filter(div => div.scrollWidth >
+  div.clientWidth).map(div => div.textContent);
 told.unnamed = document.querySelectorAll("table:not(:has(caption)), svg:not([aria-labelledby])," +
   "section:not([aria-labelledby], [aria-label])").length;
 scrollTo(0, 0);
@@ -215,6 +217,7 @@ def case_a_browser_opens_the_page_without_a_complaint():
     for out, units in ((first, 16), (second, 24)):
         train_well(small_cfg(), "--set", "train.steps=30", "--set", "train.eval_every=1",
                    "--set", f"model.layers[4].dense.units={units}", "--set", "comm.overlap=off",
+                   "--set", "report.price_per_hour=0.0001",  # many samples per dollar
                    "--out", out, ranks=2,
                    env={"DP_FAULT": "slow:ms=20"})  # long enough for windows of a tenth of a second
     report_well(first, second)
@@ -225,6 +228,7 @@ def case_a_browser_opens_the_page_without_a_complaint():
         told, complaints, asked = browse(browser, folder, width, dark)
         same((complaints, told["wide"], told["unnamed"]), ([], 0, 0), f"at {width}: {told}")
         same((told["ragged"], told["cut"]), (0, []), f"tables, and texts that are cut, at {width}")
+        same(told["beyond"], [], f"figures wider than their tile, at {width}")
         asked = {address for address in asked if not OF_BROWSER.match(address)}
         same(asked, set(), "addresses that were asked for")
         check(len(told["values"]) == 8 and all(told["values"]), f"charts show no values: {told}")

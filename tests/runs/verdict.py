@@ -43,9 +43,11 @@ def found(model, *flags, ranks=0, env=None):
     """The verdict on a run of the model."""
     (harness.scratch / "planted.cfg").write_text(model)
     result = train_well("planted.cfg", "--out", "run", "--explain", *flags, ranks=ranks, env=env)
-    detail = run_json(harness.scratch / "run")["verdict_detail"]
+    summary = run_json(harness.scratch / "run")
+    detail = summary["verdict_detail"]
     check(0 < detail["share"] <= 1 and detail["evidence"] and detail["action"], f"{detail}")
-    check(detail["predicted_samples_per_second"] > 0, f"{detail}")
+    predicted = detail["predicted_samples_per_second"]
+    check(predicted is None or predicted > summary["samples_per_second"], f"{detail}")
     check("a steady step of " in result.out and "losses" in result.out, f"not explained:\n{result}")
     same(result.out.count("verdict: "), 1, f"verdicts in\n{result}")
     return detail
@@ -55,6 +57,7 @@ def check_word(detail, word, evidence):
     """On a machine where others take more of the time than was planted, that is what is said."""
     if "other programs had" not in detail["evidence"]:
         same(detail["bound"], word, f"the bound, of {detail}")
+        check(detail["predicted_samples_per_second"] is not None, f"no prediction: {detail}")
         check(evidence in detail["evidence"] + detail["action"], f"{detail}")
 
 

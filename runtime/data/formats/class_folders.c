@@ -178,14 +178,15 @@ static dp_status make_set(struct dp_class_folders *f, struct set *set)
 /* A class without pictures, of which so many entries were left out, folders among them. */
 static dp_status refuse_class(const char *path, size_t left_out, size_t folders)
 {
-    const char *advice = "put pictures there, or take the folder out";
-
     if (folders > 0) {
-        advice = "pictures in folders below it are not found: put them into it directly";
-    } else if (left_out > 0) {
-        advice = "convert what is there to one of them, or take the folder out";
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: has folders, but no PNG or JPEG: pictures of a class lie directly in "
+                       "its folder; set data.dir to the folder of classes, or of train and test",
+                       path);
     }
-    return DP_FAIL(DP_ERR_DATA, "%s: a class without a PNG or JPEG: %s", path, advice);
+    return DP_FAIL(DP_ERR_DATA, "%s: a class without a PNG or JPEG: %s", path,
+                   left_out > 0 ? "convert what is there to one of them, or take the folder out"
+                                : "put pictures there, or take the folder out");
 }
 
 /* The pictures of class `number`, in the set's folder of that name. */

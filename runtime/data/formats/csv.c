@@ -262,8 +262,9 @@ dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t l
         if (i >= label_at && i < label_at + form->labels) {
             *label++ = number;
         } else if (!isfinite((float)number)) {
-            return dp_problem_refuse(problem, DP_ERR_DATA, "field %zu is too large for float32",
-                                     i + 1);
+            return dp_problem_refuse(
+                problem, DP_ERR_DATA,
+                "field %zu is too large for float32: mend it, or take the line out", i + 1);
         } else {
             *numbers++ = (float)number;
         }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* fallocate */
 #include "runtime/data/records/shard_cache.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include "base/files/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/job_name.h"
 
 /* What a copy is called while it is made. */
 #define PART ".part"
@@ -25,12 +27,14 @@
 #define ROOM "room"
 
 struct dp_shard_cache {
-    const char *dir; /* borrowed */
-    uint64_t bytes;  /* the budget; 0: by what is free */
+    const char *dir;        /* borrowed */
+    uint64_t bytes;         /* the budget; 0: by what is free */
+    struct dp_lock *speaks; /* owned; see dp_shard_cache_speaks() */
 };
 
 enum {
     DIGITS = DP_HASH_TEXT - 1,
+    JOB_NAME = 100,
     WAIT_NS = 20000000, /* between two looks whether another has made a copy */
     ROOM_WAIT_NS = 1000000,
     FRESH_S = 10,      /* age of a text that is taken as it is */
@@ -61,7 +65,10 @@ dp_status dp_shard_cache_open(const char *dir, uint64_t bytes, struct dp_shard_c
 
 void dp_shard_cache_close(struct dp_shard_cache *cache)
 {
-    dp_free(cache);
+    if (cache != NULL) {
+        dp_lock_release(cache->speaks);
+        dp_free(cache);
+    }
 }
 
 /* Others may write to $TMPDIR, and must not give us what we read. */
@@ -250,6 +257,23 @@ static dp_status try_lock(const struct dp_shard_cache *cache, const char *name,
     status = dp_lock_take(path, "a shard in data.local_cache", "wait for it", lock);
     dp_log_capture_end(&capture, status == DP_ERR_USAGE ? DP_LOG_DROP : DP_LOG_PRINT);
     return status == DP_ERR_USAGE ? DP_OK : status;
+}
+
+bool dp_shard_cache_speaks(struct dp_shard_cache *cache)
+{
+    char job[JOB_NAME], name[JOB_NAME + 8];
+    struct dp_log_capture capture;
+    dp_status status;
+
+    dp_job_name(job, sizeof(job));
+    for (char *c = job; *c != '\0'; c++) {
+        *c = (char)(isalnum((unsigned char)*c) ? *c : '-');
+    }
+    (void)snprintf(name, sizeof(name), "job-%s", job);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = try_lock(cache, name, &cache->speaks);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    return status != DP_OK || cache->speaks != NULL; /* better twice than never */
 }
 
 /* Creates the file of half a copy, and reserves what the rest will take: others that look for room

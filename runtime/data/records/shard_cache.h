@@ -77,6 +77,10 @@ DP_CHECKED dp_status dp_shard_cache_text(const struct dp_shard_cache *cache, con
                                                             size_t *bytes),
                                          void *context, char **text, size_t *bytes);
 
+/* Whether this rank is the first of its job on this host to say what all of them find, such as a
+ * full disk. It stays the first until it closes the cache. */
+bool dp_shard_cache_speaks(struct dp_shard_cache *cache);
+
 /* Deletes a copy, whose content is damaged; unless somebody else has made another one meanwhile. */
 void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
                          const struct dp_data_file *copy);

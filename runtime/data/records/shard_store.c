@@ -280,6 +280,16 @@ static void close_deleted(struct dp_shard_store *s)
     }
 }
 
+/* One line a host: its ranks meet the same disk. */
+static void warn_full(struct dp_shard_store *s, const char *why)
+{
+    if (dp_shard_cache_speaks(s->cache)) {
+        DP_WARN("%s; from now on shards are read from %s itself", why, s->config->dir);
+    } else {
+        DP_DEBUG("%s; shards are read from %s itself", why, s->config->dir);
+    }
+}
+
 /* Opens the copy of a shard, for one more reader. `*found` false: there is no space for it. */
 static dp_status hold_copy(struct dp_shard_store *s, size_t number, bool *found)
 {
@@ -304,8 +314,7 @@ static dp_status hold_copy(struct dp_shard_store *s, size_t number, bool *found)
     (void)pthread_mutex_lock(&s->mutex);
     if (goes_on && !s->full) {
         s->full = true;
-        DP_WARN("%s; from now on shards are read from %s itself", dp_log_captured(&capture),
-                s->config->dir);
+        warn_full(s, dp_log_captured(&capture));
     }
     if (status == DP_OK) {
         shard->readers++; /* also keeps it from being closed below */

@@ -257,11 +257,23 @@ static dp_status npy_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set 
     return DP_OK;
 }
 
+static void name_row(const struct array *array, size_t row, char *text, size_t size)
+{
+    (void)snprintf(text, size, "%s: row %zu (counted from 0)", array->file.path, row);
+}
+
 static void npy_name(const void *state, enum dp_set set, size_t row, char *text, size_t size)
 {
     const struct arrays *a = state;
 
-    (void)snprintf(text, size, "%s: row %zu (counted from 0)", a->of[set][IMAGES].file.path, row);
+    name_row(&a->of[set][IMAGES], row, text, size);
+}
+
+static void npy_name_label(const void *state, enum dp_set set, size_t row, char *text, size_t size)
+{
+    const struct arrays *a = state;
+
+    name_row(&a->of[set][LABELS], row, text, size);
 }
 
 const struct dp_source dp_source_npy = {
@@ -273,5 +285,6 @@ const struct dp_source dp_source_npy = {
     .open = npy_open,
     .fetch = npy_fetch,
     .name = npy_name,
+    .name_label = npy_name_label,
     .close = npy_close,
 };

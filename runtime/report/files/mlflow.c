@@ -199,7 +199,9 @@ static dp_status write_params(const struct store *s)
     DP_TRY(dp_config_keys_parse(s->record->config, &keys));
     for (int i = 0; i < keys.count && status == DP_OK; i++) {
         key_of(name, "", keys.entries[i].key);
-        status = write_small(s->run, "params", name, keys.entries[i].value);
+        if (name[strspn(name, ".")] != '\0') { /* else no key of a configuration, nor of a file */
+            status = write_small(s->run, "params", name, keys.entries[i].value);
+        }
     }
     dp_config_keys_release(&keys);
     return status;

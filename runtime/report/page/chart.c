@@ -79,31 +79,57 @@ static const char *counted(const struct dp_chart *chart)
     return chart->at != NULL ? chart->at : "step";
 }
 
+/* What the labels of an axis are printed in, so that they fit beside it. */
+struct scale {
+    double unit;
+    const char *prefix;
+};
+
+/* Of numbers up to `largest`; below `plain` they stay as they are. */
+static struct scale scale_of(double largest, double plain)
+{
+    static const struct scale scales[] = {
+        {1.0, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}, {1e12, "T"}};
+    size_t i = largest < plain ? 0 : 1;
+
+    while (i > 0 && largest / scales[i].unit >= 1e4 && i + 1 < sizeof(scales) / sizeof(scales[0])) {
+        i++;
+    }
+    return scales[i];
+}
+
+/* A label of an axis whose labels are so far apart. */
+static const char *label_text(char text[DP_FIGURE_BYTES], double value, double apart,
+                              const struct scale *scale)
+{
+    const double step = apart / scale->unit;
+    const int decimals = step < 1.0 ? (int)ceil(-log10(step) - 1e-9) : 0;
+
+    return decimals == 0 && scale->unit == 1.0 && fabs(value) >= 1000.0
+               ? dp_figure_short(text, value)
+               : dp_figure_fixed(text, value / scale->unit, decimals, scale->prefix);
+}
+
 static void add_grid(struct dp_html *h, const struct dp_chart *chart, const struct frame *f)
 {
     const double step_y = dp_chart_step(f->y1 - f->y0, PIECES_Y);
     const double step_x =
         fmax(dp_chart_step(f->x1 - f->x0, PIECES_X), chart->at == NULL ? 1.0 : 0.0);
-    const int decimals_x = step_x < 1.0 ? (int)ceil(-log10(step_x) - 1e-9) : 0;
+    const struct scale of_x = scale_of(fmax(fabs(f->x0), fabs(f->x1)), 1e4);
+    const struct scale of_y = scale_of(fmax(fabs(f->y0), fabs(f->y1)), 1e5);
     const int rows = (int)lround((f->y1 - f->y0) / step_y);
     char text[DP_FIGURE_BYTES];
     double x = ceil(f->x0 / step_x) * step_x;
 
     for (int i = 0; i <= rows && i <= 2 * PIECES_Y; i++) {
         const double value = f->y0 + i * step_y, y = place_y(f, value);
-        const int decimals = step_y < 1.0 ? (int)ceil(-log10(step_y) - 1e-9) : 0;
         dp_html_print(h, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, WIDTH - RIGHT);
         dp_html_print(h, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s%s</text>", LEFT - 6,
-                      y + 4.0,
-                      fabs(value) >= 1000.0 ? dp_figure_short(text, value)
-                                            : dp_figure_fixed(text, value, decimals, ""),
-                      chart->unit);
+                      y + 4.0, label_text(text, value, step_y, &of_y), chart->unit);
     }
     for (int i = 0; x <= f->x1 && i <= 2 * PIECES_X; i++, x += step_x) {
         dp_html_print(h, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-                      place_x(f, x), HEIGHT - BOTTOM + 16,
-                      x >= 10000.0 ? dp_figure_short(text, x)
-                                   : dp_figure_fixed(text, x, decimals_x, ""));
+                      place_x(f, x), HEIGHT - BOTTOM + 16, label_text(text, x, step_x, &of_x));
     }
     dp_html_print(h, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", WIDTH - RIGHT,
                   HEIGHT - 4, counted(chart));

@@ -226,29 +226,23 @@ static struct blocks make_blocks(const struct dp_history *h)
     return made;
 }
 
-/* The standard deviation of what the blocks have, by `value`. */
-static double deviation(const struct blocks *b, double mean,
-                        double (*value)(const struct dp_history_point *))
+/* The standard deviation of the blocks' mean steps. */
+static double deviation(const struct blocks *b, double mean)
 {
     double sum = 0.0;
 
     for (int i = 0; i < b->count; i++) {
-        const double off = value(&b->block[i]) - mean;
+        const double off = b->block[i].ms / (double)b->block[i].steps - mean;
         sum += off * off;
     }
     return b->count < BLOCKS_LEAST ? (double)NAN : sqrt(sum / (b->count - 1));
-}
-
-static double mean_ms(const struct dp_history_point *block)
-{
-    return block->ms / (double)block->steps;
 }
 
 struct dp_history_pace dp_history_pace(const struct dp_history *h)
 {
     const struct blocks b = make_blocks(h);
     struct dp_history_pace pace = {.steps = b.steps, .blocks = b.count};
-    double samples = 0.0, ms = 0.0, rate_deviation;
+    double samples = 0.0, ms = 0.0;
 
     for (int i = 0; i < b.count; i++) {
         samples += b.block[i].samples;
@@ -256,9 +250,8 @@ struct dp_history_pace dp_history_pace(const struct dp_history *h)
     }
     pace.rate = ms > 0.0 ? samples / (ms / 1e3) : (double)NAN;
     pace.ms = ms > 0.0 ? ms / (double)b.steps : (double)NAN;
-    rate_deviation = deviation(&b, pace.rate, dp_history_rate);
-    pace.rate_error = rate_deviation / sqrt((double)b.count);
-    pace.ms_error = deviation(&b, pace.ms, mean_ms) / sqrt((double)b.count);
-    pace.cv = rate_deviation / pace.rate;
+    pace.ms_error = deviation(&b, pace.ms) / sqrt((double)b.count);
+    pace.rate_error = pace.rate * pace.ms_error / pace.ms;
+    pace.cv = deviation(&b, pace.ms) / pace.ms;
     return pace;
 }

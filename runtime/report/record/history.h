@@ -63,14 +63,16 @@ double dp_history_rate(const struct dp_history_point *point); /* samples/s; NaN:
 /*
  * Samples/s of the steady steps (ledger.h), as the mean, and how sure it is: the standard error of
  * the mean of up to 16 blocks of consecutive steps. Blocks, since neighbouring steps are alike; see
- * Flyvbjerg and Petersen, "Error estimates on averages of correlated data", 1989.
+ * Flyvbjerg and Petersen, "Error estimates on averages of correlated data", 1989. A rate is samples
+ * over time, and its relative error that of the time: rates of blocks are no measure of it, since a
+ * short quick one would count as much as all the others.
  */
 struct dp_history_pace {
     int64_t steps;           /* steady ones */
     int blocks;              /* below 4 the error is not known */
     double rate, rate_error; /* samples/s; NaN: not known */
     double ms, ms_error;     /* of a step */
-    double cv;               /* standard deviation of the blocks' rates, over their mean */
+    double cv;               /* standard deviation of the blocks' mean steps, over their mean */
 };
 
 struct dp_history_pace dp_history_pace(const struct dp_history *history);

@@ -113,9 +113,10 @@ static void print_resources(const struct dp_run_summary *s, FILE *out)
                      dp_figure_number(third, DP_REPORT_FRACTION, s->rate_drift));
     }
     if (isfinite(s->dollars)) {
-        dp_paragraph(out, 12, "cost        %s, until the target was reached %s",
-                     dp_figure_dollars(first, s->dollars),
-                     dp_figure_dollars(second, s->dollars_to_target));
+        dp_paragraph(
+            out, 12, "cost        %s%s%s", dp_figure_dollars(first, s->dollars),
+            isfinite(s->dollars_to_target) ? ", until the target was reached " : "",
+            isfinite(s->dollars_to_target) ? dp_figure_dollars(second, s->dollars_to_target) : "");
     }
 }
 

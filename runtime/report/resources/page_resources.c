@@ -217,12 +217,12 @@ static void add_copies(struct dp_html *h, const struct dp_run_summary *s)
 static void add_chart(struct dp_html *h, const struct dp_run_summary *s, double *seconds)
 {
     const int count = s->window_rates.count;
-    char cv[DP_FIGURE_BYTES], drift[DP_FIGURE_BYTES], summary[3 * DP_FIGURE_BYTES];
+    char cv[DP_FIGURE_BYTES], drift[DP_FIGURE_BYTES], summary[3 * DP_FIGURE_BYTES] = "";
     struct dp_chart chart = {.id = "chart-windows",
                              .title = "Samples/s over the steady seconds",
                              .unit = "",
                              .at = "second",
-                             .summary = summary,
+                             .summary = "samples/s of each window",
                              .from_zero = true,
                              .series = {{"samples/s", seconds, s->window_rates.at, count, false}},
                              .series_count = 1};
@@ -230,13 +230,16 @@ static void add_chart(struct dp_html *h, const struct dp_run_summary *s, double 
     for (int i = 0; i < count; i++) {
         seconds[i] = s->window_s * (i + 1);
     }
-    (void)snprintf(summary, sizeof(summary),
-                   "varies by %s from window to window, and by %s from the beginning to the end",
-                   dp_figure_number(cv, DP_REPORT_FRACTION, s->rate_cv),
-                   dp_figure_number(drift, DP_REPORT_FRACTION, s->rate_drift));
-    dp_html_print(
-        h, "<h3>Stability</h3><p>Samples/s of %d windows: %s.</p>\n<div class=\"charts one\">",
-        count, summary);
+    if (isfinite(s->rate_drift)) {
+        (void)snprintf(summary, sizeof(summary),
+                       ": varies by %s from window to window, and by %s from the beginning to the "
+                       "end",
+                       dp_figure_number(cv, DP_REPORT_FRACTION, s->rate_cv),
+                       dp_figure_number(drift, DP_REPORT_FRACTION, s->rate_drift));
+    }
+    dp_html_print(h,
+                  "<h3>Stability</h3><p>Samples/s of %d windows%s.</p>\n<div class=\"charts one\">",
+                  count, summary);
     dp_chart_add(h, &chart);
     dp_html_add(h, "</div>\n");
 }

@@ -1,12 +1,16 @@
 #include "runtime/run/dataset/data_memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "collectives/core/consistency.h"
+#include "collectives/gpu/gpu_peers.h"
 #include "runtime/data/augment/augment.h"
 #include "runtime/data/stream/raw_cache.h"
 #include "runtime/report/resources/memory_use.h"
+#include "runtime/run/run_model.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
 enum { SHARED_BYTES = 64 << 20 /* of a rank, where data.memory_mb is 0 */ };
@@ -102,6 +106,64 @@ int dp_data_readers_here(const struct dp_run_job *job)
     return count > 0 ? count : 1;
 }
 
+/* A dp_recompute_fits: whether this rank keeps within report.memory_budget_mb, and its host or GPU
+ * has as much free. */
+static bool fits_here(const void *context, const struct dp_memory_plan *plan)
+{
+    const struct dp_run_job *job = context;
+    const int64_t budget = (int64_t)job->config->report.memory_budget_mb << 20;
+    const struct dp_gpu_peers *gpus = job->world->all->gpus;
+
+    if (budget > 0 && predict_rank(job, plan) > budget) {
+        return false;
+    }
+    if (job->device->room != NULL) {
+        struct dp_memory_plan mine = *plan;
+        struct dp_device_room room;
+        mine.ranks_per_device = gpus != NULL ? gpus->here : 1;
+        job->device->room(&room);
+        return dp_memory_fits_device(&mine, &room);
+    }
+    return dp_memory_fits_host(plan, job->world->all, "");
+}
+
+/* model.recompute auto: as many parts as the rank needs that needs the most. Collective. */
+static dp_status choose_parts(struct dp_run_job *job, const struct dp_memory_plan *plan)
+{
+    struct dp_group *all = job->world->all;
+    int mine = 1, parts = 1, *each = dp_zalloc((size_t)all->size, sizeof(*each));
+    dp_status status = each == NULL ? DP_FAIL(DP_ERR_NOMEM, "parts of %d ranks", all->size)
+                                    : dp_recompute_choose(plan, job->model, fits_here, job);
+
+    status = dp_group_agree(all, status);
+    if (status == DP_OK && each != NULL) {
+        mine = dp_model_parts(job->model);
+        status = dp_group_allgather(all, &mine, sizeof(mine), each);
+        for (int i = 0; i < all->size; i++) {
+            parts = each[i] > parts ? each[i] : parts;
+        }
+    }
+    dp_free(each);
+    return status == DP_OK ? dp_model_cut(job->model, parts) : status;
+}
+
+static dp_status cut_model(struct dp_run_job *job, const struct dp_memory_plan *plan)
+{
+    const int asked = job->config->model.recompute;
+
+    if (asked == DP_RECOMPUTE_OFF) {
+        return DP_OK;
+    }
+    DP_TRY(asked == DP_RECOMPUTE_AUTO ? choose_parts(job, plan) : DP_OK);
+    DP_TRY(dp_recompute_describe(plan, job->model, job->recompute));
+    if (asked == DP_RECOMPUTE_AUTO && !fits_here(job, plan)) {
+        const size_t used = strlen(job->recompute);
+        (void)snprintf(job->recompute + used, sizeof(job->recompute) - used,
+                       "; no number of parts fits");
+    }
+    return DP_OK;
+}
+
 dp_status dp_run_check_data_memory(struct dp_run_job *job, const struct dp_data_need *need)
 {
     struct dp_memory_plan plan = plan_of(job, need->rows, need->bytes);
@@ -112,6 +174,7 @@ dp_status dp_run_check_data_memory(struct dp_run_job *job, const struct dp_data_
     plan.read_tests = need->read_tests;
     plan.reader_bytes = need->reader;
     plan.shared_bytes = dp_data_shared_bytes(job->config, need, dp_data_readers_here(job));
+    DP_TRY(cut_model(job, &plan));
     job->predicted_memory = predict_rank(job, &plan);
     return dp_memory_check_hosts(&plan, job->world->all, "");
 }

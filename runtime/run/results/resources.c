@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/system/job_name.h"
 #include "runtime/report/figure_text.h"
 
 enum { RECENT_NS = 2000000000, SHOW_NS = 100000000, BRIEF_NS = 1000000000, FIRST_LOOKS = 64 };
@@ -18,19 +19,10 @@ enum { RECENT_NS = 2000000000, SHOW_NS = 100000000, BRIEF_NS = 1000000000, FIRST
 /* Ranks of a job without a folder are told apart from those of other jobs by their launcher. */
 static void name_job(struct dp_live_who *who)
 {
-    static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid",
-                                        "SLURM_JOB_ID"};
-    const char *value = NULL;
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && value == NULL; i++) {
-        value = getenv(names[i]);
-    }
     if (who->folder[0] != '\0') {
         memcpy(who->job, who->folder, sizeof(who->job));
-    } else if (value != NULL && *value != '\0') {
-        (void)snprintf(who->job, sizeof(who->job), "%s", value);
     } else {
-        (void)snprintf(who->job, sizeof(who->job), "process %ld", (long)getpid());
+        dp_job_name(who->job, sizeof(who->job));
     }
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/config/config_load.h"
+#include "runtime/run/run_model.h"
 
 /* The path of config.yaml for RUN/checkpoints/NAME. A relative path may not name RUN. */
 static dp_status find_config(const char *checkpoint, char config[DP_PATH_BYTES])
@@ -50,23 +51,6 @@ void dp_saved_run_release(struct dp_saved_run *saved)
     saved->state = NULL;
 }
 
-static dp_status make_model(const struct dp_config *config, struct dp_model **out)
-{
-    const struct dp_model_config *c = &config->model;
-    struct dp_model *model = NULL;
-    dp_status status;
-
-    DP_TRY(dp_model_create(c->layers, c->layer_count, &c->input, &model));
-    status = dp_model_set_loss(model, (enum dp_loss_kind)config->train.loss,
-                               config->train.label_smoothing);
-    if (status != DP_OK) {
-        dp_model_destroy(model);
-        return status;
-    }
-    *out = model;
-    return DP_OK;
-}
-
 dp_status dp_saved_run_model(const struct dp_saved_run *saved, const char *device,
                              struct dp_config **config, struct dp_model **model)
 {
@@ -81,7 +65,7 @@ dp_status dp_saved_run_model(const struct dp_saved_run *saved, const char *devic
     status = dp_config_parse(text, saved->config, &made);
     dp_free(text);
     DP_TRY(status);
-    status = make_model(made, model);
+    status = dp_run_make_model(made, model);
     if (status != DP_OK) {
         dp_config_destroy(made);
         return status;

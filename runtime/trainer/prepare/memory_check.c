@@ -121,12 +121,26 @@ static void advise_rows(const struct dp_memory_plan *plan, size_t fits, char adv
     }
 }
 
+/* What a rank may take of its GPU: a part of what is left, but for its libraries' workspace. */
+static size_t room_of(const struct dp_memory_plan *plan, const struct dp_device_room *room)
+{
+    const size_t all = room->left / (size_t)plan->ranks_per_device;
+
+    return all > room->workspace ? all - room->workspace : 0;
+}
+
+bool dp_memory_fits_device(const struct dp_memory_plan *plan, const struct dp_device_room *room)
+{
+    const struct side side = {plan, NULL};
+
+    return sum(&side, (size_t)plan->config->train.micro_batch) <= room_of(plan, room);
+}
+
 dp_status dp_memory_check_device(const struct dp_memory_plan *plan,
                                  const struct dp_device_room *room)
 {
     const size_t micro_batch = (size_t)plan->config->train.micro_batch;
-    const size_t ranks = (size_t)plan->ranks_per_device, all = room->left / ranks;
-    const size_t here = all > room->workspace ? all - room->workspace : 0;
+    const size_t ranks = (size_t)plan->ranks_per_device, here = room_of(plan, room);
     const size_t lost = room->left / ranks / 32; /* unused memory between blocks */
     const struct side side = {plan, NULL};
     char needs[256] = "", left[32], total[32], advice[ADVICE], shared[48] = "";

@@ -32,6 +32,9 @@ DP_CHECKED dp_status dp_memory_check_device(const struct dp_memory_plan *plan,
 DP_CHECKED dp_status dp_memory_check_gpus(const struct dp_memory_plan *plan, struct dp_group *group,
                                           const struct dp_device *device, bool wants);
 
+/* Whether a rank fits, one of plan->ranks_per_device on a GPU with this room. */
+bool dp_memory_fits_device(const struct dp_memory_plan *plan, const struct dp_device_room *room);
+
 enum dp_memory_fit {
     DP_MEMORY_FITS,
     DP_MEMORY_TIGHT, /* the system may swap, or kill a rank */

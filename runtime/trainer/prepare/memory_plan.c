@@ -166,6 +166,14 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
             m->local * sizeof(float));
 }
 
+size_t dp_memory_plan_activations(const struct dp_memory_plan *plan, size_t micro_batch)
+{
+    const struct dp_share share =
+        dp_share_of(plan->config, plan->model, plan->trainers, micro_batch, plan->threads);
+
+    return activations(plan, &share, true);
+}
+
 void dp_memory_plan_device(const struct dp_memory_plan *plan, size_t micro_batch,
                            size_t bytes[DP_MEM_PURPOSE_COUNT])
 {

@@ -49,6 +49,9 @@ struct dp_memory_ranks {
     bool leads; /* include rank 0, which has the snapshot of a checkpoint */
 };
 
+/* Bytes of activations, and what goes with them, of a rank that trains. */
+size_t dp_memory_plan_activations(const struct dp_memory_plan *plan, size_t micro_batch);
+
 /* Bytes that a rank needs on a device whose memory the host cannot use, without workspace. Of
  * master weights and optimizer state it has only its part under zero1 and ps, and none where
  * separate servers have them. */

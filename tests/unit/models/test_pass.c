@@ -6,145 +6,10 @@
  */
 #include "base/log.h"
 #include "tests/support/arrays.h"
+#include "tests/support/shape_cases.h"
 #include "tests/support/small_model.h"
 
 enum { ROWS = 5, MORE = 8, TILED = 3 * DP_TILE_ROWS_MIN - 1 };
-
-struct shape_case {
-    const char *input, *layers;
-    bool splits; /* rows do not depend on each other: no batch norm */
-};
-
-static const struct shape_case cases[] = {
-    {"[6]", "[dense: {units: 5}, relu: {}, dense: {units: 4}, gelu: {}, dense: {units: 3}]", true},
-    {"[2, 3, 2]", "[flatten: {}, dense: {units: 4, bias: false}, relu: {}, dense: {units: 2}]",
-     true},
-    /* a relu after, before, around a maxpool, with which it may be swapped */
-    {"[6, 6, 1]",
-     "[conv2d: {filters: 3, kernel: 3, padding: 1}, relu: {}, maxpool: {size: 2}, conv2d: {filters:"
-     " 2, kernel: 2}, maxpool: {size: 2}, relu: {}, flatten: {}, dense: {units: 3}]",
-     true},
-    {"[5, 5, 2]",
-     "[relu: {}, maxpool: {size: 3, stride: 2, padding: 1}, relu: {}, gelu: {}, relu: {}, maxpool:"
-     " {size: 2}, flatten: {}, dense: {units: 3}]",
-     true},
-    {"[4, 4, 1]",
-     "[conv2d: {filters: 2, kernel: 3}, batchnorm: {}, relu: {}, maxpool: {size: 2}, flatten: {},"
-     " dense: {units: 3}]",
-     false},
-    /* what writes over its input, and what must not */
-    {"[7]",
-     "[dense: {units: 6}, dropout: {rate: 0.3}, relu: {}, dropout: {rate: 0.5}, gelu: {}, dropout:"
-     " {}, dense: {units: 3}]",
-     true},
-    {"[7]",
-     "[dropout: {rate: 0.2}, dense: {units: 5}, relu: {}, relu: {}, dropout: {rate: 0.4}, dropout:"
-     " {rate: 0.1}, relu: {}, dense: {units: 4}]",
-     true},
-    {"[4, 3, 2]",
-     "[batchnorm: {}, dropout: {}, conv2d: {filters: 3, kernel: 2}, batchnorm: {}, relu: {},"
-     " dropout: {}, batchnorm: {}, flatten: {}, dropout: {}, relu: {}, dense: {units: 3}]",
-     false},
-    /* pools */
-    {"[5, 4, 4]",
-     "[groupnorm: {groups: 2}, silu: {}, leaky_relu: {}, flatten: {}, layernorm: {}, "
-     "dense: {units: 3}]",
-     true},
-    {"[5, 4, 3]", "[gelu: {}, global_avgpool: {}, dense: {units: 3}]", true},
-    {"[5, 4, 3]",
-     "[conv2d: {filters: 4, kernel: 2}, relu: {}, global_avgpool: {}, flatten: {},"
-     " relu: {}, dense: {units: 3}]",
-     true},
-    {"[5, 5, 2]",
-     "[conv2d: {filters: 2, kernel: 2}, avgpool: {size: 2, stride: 1, padding: 1}, relu: {},"
-     " avgpool: {size: 2}, flatten: {}, batchnorm: {}, dense: {units: 3}]",
-     false},
-    /* branches: beside each other, nested, the input itself, features */
-    {"[4, 4, 2]",
-     "[conv2d: {filters: 3, kernel: 3, padding: 1}, concat: {branches: [[], [relu: {}, conv2d:"
-     " {filters: 2, kernel: 1}], [conv2d: {filters: 4, kernel: 3, padding: 1}, relu: {}]]}, relu:"
-     " {}, global_avgpool: {}, dense: {units: 3}]",
-     true},
-    {"[4, 4, 2]",
-     "[concat: {branches: [[conv2d: {filters: 2, kernel: 1}, batchnorm: {}], [residual: {body:"
-     " [conv2d: {filters: 2, kernel: 1}], shortcut: []}, concat: {branches: [[gelu: {}], []]}]]},"
-     " maxpool: {size: 2}, flatten: {}, dense: {units: 3}]",
-     false},
-    {"[5]",
-     "[concat: {branches: [[dense: {units: 4}], [], [dense: {units: 2}, dropout: {}]]}, relu: {},"
-     " dense: {units: 3}]",
-     true},
-    /* residuals: identity, with a shortcut, at the input, nested, one after the other */
-    {"[4]", "[residual: {body: [dense: {units: 4}], shortcut: []}, dense: {units: 3}]", true},
-    {"[4]",
-     "[residual: {body: [relu: {}, dense: {units: 4}, relu: {}], shortcut: []}, relu: {},"
-     " dense: {units: 3}]",
-     true},
-    {"[4, 4, 2]",
-     "[conv2d: {filters: 3, kernel: 3, padding: 1}, relu: {}, residual: {body: [conv2d: {filters:"
-     " 4, kernel: 3, padding: 1, stride: 2, bias: false}, batchnorm: {}, relu: {}, conv2d:"
-     " {filters: 4, kernel: 3, padding: 1, bias: false}, batchnorm: {}], shortcut: [conv2d:"
-     " {filters: 4, kernel: 1, stride: 2, bias: false}, batchnorm: {}]}, relu: {},"
-     " global_avgpool: {}, dense: {units: 3}]",
-     false},
-    {"[5]",
-     "[dense: {units: 4}, residual: {body: [batchnorm: {}, relu: {}, dense: {units: 4},"
-     " residual: {body: [relu: {}, dense: {units: 4}], shortcut: [dense: {units: 4}]}], shortcut:"
-     " []}, residual: {body: [dropout: {}, dense: {units: 4}], shortcut: [relu: {}]}, relu: {},"
-     " dense: {units: 3}]",
-     false},
-    {"[4]",
-     "[residual: {body: [residual: {body: [residual: {body: [dense: {units: 4}, gelu: {}],"
-     " shortcut: []}], shortcut: []}, relu: {}], shortcut: [dense: {units: 4}, relu: {}]},"
-     " residual: {body: [relu: {}], shortcut: []}, residual: {body: [gelu: {}, dropout: {}],"
-     " shortcut: []}, dropout: {}, dense: {units: 2}]",
-     true},
-    {"[2, 2, 2]",
-     "[residual: {body: [relu: {}], shortcut: [gelu: {}]}, residual: {body: [flatten: {},"
-     " dense: {units: 3}], shortcut: [flatten: {}, dense: {units: 3}, relu: {}]}, relu: {},"
-     " dense: {units: 2}]",
-     true},
-    {"[3, 2, 2]",
-     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [flatten: {}, relu: {}], shortcut:"
-     " [flatten: {}, dropout: {}]}, residual: {body: [dropout: {}], shortcut: [batchnorm: {}]},"
-     " relu: {}, dense: {units: 3}]",
-     false},
-    {"[4, 4, 2]",
-     "[conv2d: {filters: 2, kernel: 3, padding: 1}, residual: {body: [relu: {}, conv2d: {filters:"
-     " 2, kernel: 3, padding: 1}, relu: {}, residual: {body: [gelu: {}, conv2d: {filters: 2,"
-     " kernel: 1}], shortcut: []}], shortcut: []}, relu: {}, residual: {body: [conv2d: {filters: 3,"
-     " kernel: 2, stride: 2}], shortcut: [avgpool: {size: 2}, conv2d: {filters: 3, kernel: 1}]},"
-     " dropout: {rate: 0.2}, global_avgpool: {}, dense: {units: 3}]",
-     true},
-    {"[6, 5, 1]",
-     "[gelu: {}, conv2d: {filters: 2, kernel: 2}, relu: {}, maxpool: {size: 2, stride: 1}, conv2d:"
-     " {filters: 3, kernel: 2, bias: false}, flatten: {}, relu: {}, dropout: {rate: 0.3}, dense:"
-     " {units: 3}]",
-     true},
-    {"[4, 4, 1]",
-     "[conv2d: {filters: 2, kernel: 1}, batchnorm: {}, residual: {body: [conv2d: {filters: 2,"
-     " kernel: 3, padding: 1}], shortcut: []}, gelu: {}, conv2d: {filters: 2, kernel: 1},"
-     " batchnorm: {}, residual: {body: [conv2d: {filters: 2, kernel: 1}, batchnorm: {}], shortcut:"
-     " [conv2d: {filters: 2, kernel: 1}]}, gelu: {}, conv2d: {filters: 3, kernel: 2},"
-     " global_avgpool: {}, dense: {units: 3}]",
-     false},
-    /* branches without parameters after the input: no gradient is needed */
-    {"[3, 4, 1]",
-     "[residual: {body: [relu: {}], shortcut: [conv2d: {filters: 1, kernel: 1}]}, residual: {body:"
-     " [gelu: {}], shortcut: []}, flatten: {}, dense: {units: 3}]",
-     true},
-    {"[3, 3, 1]",
-     "[conv2d: {filters: 2, kernel: 2}, batchnorm: {sync: true}, relu: {}, flatten: {}, dense:"
-     " {units: 4}, batchnorm: {sync: true, eps: 0.01}, dense: {units: 3}]",
-     false},
-    /* bodies that end in batch norm, in such a residual, and in batch norm with its own relu */
-    {"[3, 3, 2]",
-     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [batchnorm: {}, residual: {body: "
-     "[batchnorm:"
-     " {}], shortcut: [relu: {}, batchnorm: {}]}], shortcut: []}, residual: {body: [batchnorm: {},"
-     " relu: {}], shortcut: []}, dropout: {}, global_avgpool: {}, dense: {units: 3}]",
-     false},
-};
 
 /* ---- helpers ---- */
 
@@ -180,8 +45,8 @@ static void a_model_gives_the_bits_of_its_layers_one_by_one(void **state)
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < DP_COUNT(cases); i++) {
-        struct small_model small = small_model_create(cases[i].input, cases[i].layers);
+    for (size_t i = 0; i < shape_case_count; i++) {
+        struct small_model small = small_model_create(shape_cases[i].input, shape_cases[i].layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
         float *plain = unknown(count), *grad = unknown(count);
@@ -210,8 +75,8 @@ static void tiles_of_rows_give_the_results_of_all_rows_at_once(void **state)
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0], streams->tested[1]};
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
-        const struct shape_case *c = &cases[i / 3];
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(all); i++) {
+        const struct shape_case *c = &shape_cases[i / 3];
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, TILED);
         const size_t count = grad_count(small.model);
@@ -235,8 +100,9 @@ static void a_pass_keeps_no_state(void **state)
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
-        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(all); i++) {
+        struct small_model small =
+            small_model_create(shape_cases[i / 2].input, shape_cases[i / 2].layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         struct small_batch other = small_batch_create(small.model, MORE);
         const size_t count = grad_count(small.model), each = small.model->values[0].count;
@@ -267,8 +133,8 @@ static void cpu_computes_what_ref_does(void **state)
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(streams->tested); i++) {
-        const struct shape_case *c = &cases[i / 2];
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(streams->tested); i++) {
+        const struct shape_case *c = &shape_cases[i / 2];
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         float *expected = zeros(grad_count(small.model)), *grad = zeros(grad_count(small.model));
@@ -294,8 +160,8 @@ static void passes_over_parts_of_the_rows_add_up_to_one_over_all(void **state)
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
-        const struct shape_case *c = &cases[i / 2];
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(all); i++) {
+        const struct shape_case *c = &shape_cases[i / 2];
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
@@ -327,8 +193,9 @@ static void a_pass_over_no_rows_writes_zeros(void **state)
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
-        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(all); i++) {
+        struct small_model small =
+            small_model_create(shape_cases[i / 2].input, shape_cases[i / 2].layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
         float *zero = zeros(count), *grad = unknown(count);
@@ -381,8 +248,9 @@ static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void 
     const struct streams *streams = *state;
     struct dp_stream *all[] = {streams->ref, streams->tested[0]};
 
-    for (size_t i = 0; i < DP_COUNT(cases) * DP_COUNT(all); i++) {
-        struct small_model small = small_model_create(cases[i / 2].input, cases[i / 2].layers);
+    for (size_t i = 0; i < shape_case_count * DP_COUNT(all); i++) {
+        struct small_model small =
+            small_model_create(shape_cases[i / 2].input, shape_cases[i / 2].layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t each = small.model->values[0].count;
         float *grad = zeros(grad_count(small.model));
@@ -409,12 +277,14 @@ static void evaluation_gives_the_loss_and_answers_of_the_layers_one_by_one(void 
 
 /* ---- hooks ---- */
 
-/* The gradient as it was when each tensor was said to be ready. */
+/* The gradient as it was when each tensor was said to be ready. From then on another rank may
+ * change the tensor, where ranks share one copy of the weights. */
 struct witness {
     const struct dp_model *model;
     const float *grad;
     float *seen;
-    int next; /* the tensor that must come next */
+    float *weights; /* NULL: ranks have copies of their own */
+    int next;       /* the tensor that must come next */
 };
 
 static dp_status witness_ready(void *context, int tensor)
@@ -426,6 +296,9 @@ static dp_status witness_ready(void *context, int tensor)
         return DP_ERR_INTERNAL;
     }
     memcpy(w->seen + t->begin, w->grad + t->begin, t->count * sizeof(float));
+    for (size_t i = 0; w->weights != NULL && i < t->count; i++) {
+        w->weights[t->begin + i] = NAN;
+    }
     return DP_OK;
 }
 
@@ -433,21 +306,26 @@ static void each_tensor_becomes_ready_once_in_reverse_order(void **state)
 {
     const struct streams *streams = *state;
 
-    for (size_t i = 0; i < 2 * DP_COUNT(cases); i++) {
-        const struct shape_case *c = &cases[i / 2];
+    for (size_t i = 0; i < 2 * shape_case_count; i++) {
+        const struct shape_case *c = &shape_cases[i / 2];
         struct small_model small = small_model_create(c->input, c->layers);
         struct small_batch batch = small_batch_create(small.model, ROWS);
         const size_t count = grad_count(small.model);
-        float *grad = zeros(count), *seen = zeros(count);
-        struct dp_pass_call call = batch_call(&batch, 0, ROWS, grad, 0);
-        struct witness witness = {small.model, grad, seen, small.model->tensor_count - 1};
+        float *grad = zeros(count), *seen = zeros(count), *expected = zeros(count);
+        struct dp_pass_call call = batch_call(&batch, 0, ROWS, expected, 0);
+        struct witness witness = {small.model, grad, seen, i % 2 != 0 ? NULL : batch.weights,
+                                  small.model->tensor_count - 1};
         const struct dp_model_hooks hooks = {
             .context = &witness, .ready = witness_ready, .early = i % 2 != 0};
 
+        step_alone(&batch, streams->tested[0], ROWS, &call);
+        call.grad = grad;
         call.hooks = &hooks;
         step_alone(&batch, streams->tested[0], ROWS, &call);
         assert_int_equal(witness.next, -1);
         assert_same_bits(seen, grad, small.model->trained);
+        assert_same_bits(grad, expected, count);
+        dp_free(expected);
         dp_free(seen);
         dp_free(grad);
         small_batch_destroy(&batch);
@@ -460,7 +338,7 @@ static void each_tensor_becomes_ready_once_in_reverse_order(void **state)
 static void creation_survives_every_failed_allocation(void **state)
 {
     const struct streams *streams = *state;
-    struct small_model small = small_model_create(cases[13].input, cases[13].layers);
+    struct small_model small = small_model_create(shape_cases[13].input, shape_cases[13].layers);
     const size_t live = dp_mem_live();
     dp_status status = DP_ERR_NOMEM;
 

@@ -147,9 +147,10 @@ static void set_overrides_environment_overrides_file_overrides_defaults(void **s
     static char seed[] = "DP_TRAIN_SEED=5", batch[] = "DP_TRAIN_GLOBAL_BATCH=64",
                 gamma[] = "DP_OPTIMIZER_SCHEDULE_GAMMA=0.25",
                 mean[] = "DP_DATA_NORMALIZE_MEAN=[0.5]", deviation[] = "DP_DATA_NORMALIZE_STD=2",
-                other[] = "OTHER=1", metric[] = "DP_NAME=it", input[] = "DP_MODEL_INPUT=[2, 2, 3]";
-    static char *const environment[] = {seed,  batch,  gamma, mean, deviation,
-                                        other, metric, input, NULL};
+                other[] = "OTHER=1", metric[] = "DP_NAME=it", input[] = "DP_MODEL_INPUT=[2, 2, 3]",
+                parts[] = "DP_MODEL_RECOMPUTE=auto";
+    static char *const environment[] = {seed,  batch,  gamma, mean,  deviation,
+                                        other, metric, input, parts, NULL};
     static const char *const sets[] = {"train.seed=6", "train.seed=7"};
     char *text =
         resolve("train: {seed: 2, global_batch: 32, eval_every: 4}\n", environment, sets, 2);
@@ -164,6 +165,7 @@ static void set_overrides_environment_overrides_file_overrides_defaults(void **s
     assert_string_equal(c->name, "it");
     assert_int_equal(c->model.input.dims, 3);
     assert_int_equal(c->model.input.dim[2], 3);
+    assert_int_equal(c->model.recompute, DP_RECOMPUTE_AUTO);
     dp_config_destroy(c);
     dp_free(text);
 }

@@ -122,6 +122,67 @@ static void words_of_other_tools_are_understood(void **state)
     }
 }
 
+static void a_model_is_recomputed_in_two_parts_or_more(void **state)
+{
+    static const char *const values[] = {
+        "on", "0", "1", "-3", "2.5", "1001", "99999999999999999999"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char set[64], line[200];
+        const char *const sets[] = {set};
+        (void)snprintf(set, sizeof(set), "model.recompute=%s", values[i]);
+        (void)snprintf(
+            line, sizeof(line),
+            "--set %s: model.recompute: expected off, auto, or a number of parts from 2 to 1000",
+            set);
+        refuses(MODEL, sets, 1, line);
+    }
+}
+
+static void only_shards_have_copies(void **state)
+{
+    static const char *const content = "data: {source: csv}\n" MODEL;
+    static const char limits[] = "needs data.source records, with data.local_cache or an address "
+                                 "in data.dir";
+    static const struct {
+        const char *sets[4], *reason;
+        int count;
+    } cases[] = {
+        {{"data.local_cache=copies"},
+         "needs data.source records, whose shards it copies: pack the data set with ddp_data",
+         1},
+        {{"data.local_cache_mb=5"}, limits, 1},
+        {{"data.local_cache=~/copies", "data.source=records"},
+         "the shell does not replace ~ there: write the whole path; in a shell also $HOME",
+         2},
+        {{"data.dir=~/tables"},
+         "the shell does not replace ~ there: write the whole path; in a shell also $HOME",
+         1},
+        {{"data.local_cache_mb=5", "data.source=records", "data.dir=here"}, limits, 3},
+        {{"data.local_cache_mb=5", "data.source=records", "data.dir=s3://there"}, NULL, 3},
+        {{"data.local_cache=copies", "data.source=records", "data.dir=here"}, NULL, 3},
+        {{"data.local_cache=copies", "data.source=synthetic", "data.dir=s3://there"}, NULL, 3},
+    };
+    char *const no_environment[] = {NULL};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const *sets = cases[i].sets;
+        char *text = NULL, line[200];
+        if (cases[i].reason != NULL) {
+            (void)snprintf(line, sizeof(line), "--set %s: %.*s: %s", sets[0],
+                           (int)strcspn(sets[0], "="), sets[0], cases[i].reason);
+            refuses(content, sets, cases[i].count, line);
+            continue;
+        }
+        assert_int_equal(dp_config_resolve_text(content, strlen(content), "model.cfg",
+                                                no_environment, sets, cases[i].count, &text),
+                         DP_OK);
+        dp_free(text);
+    }
+}
+
 static void a_gpu_is_device_cuda(void **state)
 {
     char *const no_environment[] = {NULL};
@@ -172,6 +233,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mistakes_are_reported_at_once_up_to_ten),
         cmocka_unit_test(words_of_other_tools_are_understood),
+        cmocka_unit_test(a_model_is_recomputed_in_two_parts_or_more),
+        cmocka_unit_test(only_shards_have_copies),
         cmocka_unit_test(a_gpu_is_device_cuda),
         cmocka_unit_test(going_on_without_a_rank_needs_all_state_on_all_ranks),
     };

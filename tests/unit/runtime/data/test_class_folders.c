@@ -155,7 +155,9 @@ static void classes_without_pictures_and_only_in_test_are_refused(void **state)
     put("test/cow/1.webp");
     assert_refused(DP_ERR_DATA, "PNG or JPEG: convert what is there to one of them");
     put("test/cow/more/1.png");
-    assert_refused(DP_ERR_DATA, "PNG or JPEG: pictures in folders below it are not found");
+    assert_refused(
+        DP_ERR_DATA,
+        "has folders, but no PNG or JPEG: pictures of a class lie directly in its folder");
 }
 
 /* They would be learned to be told apart. */

@@ -316,6 +316,16 @@ static void damage_of_the_origin_is_no_copy(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static int count_lines(const struct dp_log_capture *capture, const char *words)
+{
+    int count = 0;
+
+    for (size_t at = 0; at < capture->used; at += strlen(capture->lines + at) + 1) {
+        count += strstr(capture->lines + at, words) != NULL;
+    }
+    return count;
+}
+
 /* From the first file on, and from the middle of the second copy. */
 static void a_full_disk_is_one_warning_and_reading_goes_on(void **state)
 {
@@ -343,6 +353,37 @@ static void a_full_disk_is_one_warning_and_reading_goes_on(void **state)
         assert_true(strlen(capture.lines) + 1 >= capture.used); /* nothing more is said */
         assert_true(count_copies(&bytes, name) <= i);
     }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Two ranks of a job, and then another job, after these have ended. */
+static void a_full_disk_is_one_warning_of_all_ranks_of_a_job(void **state)
+{
+    const struct dp_shard_store_config config = {.dir = packed, .cache = cache};
+    struct dp_fault *fault;
+    struct dp_log_capture capture;
+    (void)state;
+
+    assert_int_equal(mkdir(cache, 0700), 0);
+    assert_int_equal(dp_faults_create("full:write=1", &fault), DP_OK);
+    dp_log_set_level(DP_LOG_WARN);
+    dp_log_capture_begin(&capture, DP_LOG_WARN);
+    dp_disk_set_faults(fault, 0);
+    for (int job = 1; job <= 2; job++) {
+        struct dp_records *ranks[2];
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(dp_records_open(&config, &ranks[i]), DP_OK);
+            assert_int_equal(read_blocks(ranks[i]), DP_OK);
+        }
+        for (int i = 0; i < 2; i++) {
+            dp_records_close(ranks[i]);
+        }
+        assert_int_equal(count_lines(&capture, "from now on shards are read from "), job);
+    }
+    dp_disk_set_faults(NULL, 0);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    dp_log_set_level(DP_LOG_NONE);
+    dp_faults_destroy(fault);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -394,6 +435,7 @@ int main(void)
                                no_cache),
         cmocka_unit_test_setup(damage_of_the_origin_is_no_copy, no_cache),
         cmocka_unit_test_setup(a_full_disk_is_one_warning_and_reading_goes_on, no_cache),
+        cmocka_unit_test_setup(a_full_disk_is_one_warning_of_all_ranks_of_a_job, no_cache),
         cmocka_unit_test_setup(two_jobs_share_the_folder, no_cache),
         cmocka_unit_test_setup(a_folder_that_cannot_be_made_is_refused, no_cache),
     };

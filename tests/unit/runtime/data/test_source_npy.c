@@ -168,7 +168,7 @@ static void labels_that_the_model_lacks_are_named_with_their_row(void **state)
     write_features(0);
     config.classes = 2; /* of rows 2 and 3, which have that label, one is held out to test with */
     assert_source_refuses("npy", &config, DP_ERR_DATA,
-                          "row 3 (counted from 0): label 2 is not one of 0 to 1");
+                          "train_labels.npy: row 3 (counted from 0): label 2 is not one of 0 to 1");
     config.classes = 3;
     npy_file(folder, "train_labels.npy", "<f8", "(6,)", labels, sizeof(labels));
     assert_source_refuses("npy", &config, DP_ERR_DATA, "label 1.5 is not one of 0 to 2");

@@ -100,6 +100,28 @@ static void a_number_that_vanishes_has_no_sign(void **state)
     assert_string_equal(dp_figure_fixed(text, -0.4, 0, ""), "0");
 }
 
+static void a_loss_of_any_size_is_printed(void **state)
+{
+    char text[DP_FIGURE_BYTES];
+    (void)state;
+
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, 2.30258), "2.3026");
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, 4.8727e22), "4.873e+22");
+    assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, (double)NAN), "-");
+}
+
+static void dollars_are_no_powers_of_ten(void **state)
+{
+    char text[DP_FIGURE_BYTES];
+    (void)state;
+
+    assert_string_equal(dp_figure_dollars(text, 1e-5), "under $0.0001");
+    assert_string_equal(dp_figure_dollars(text, 0.00042), "$0.00042");
+    assert_string_equal(dp_figure_dollars(text, 12.345), "$12.35");
+    assert_string_equal(dp_figure_dollars(text, 0.0), "$0.00");
+    assert_string_equal(dp_figure_dollars(text, (double)NAN), "-");
+}
+
 static const char whole[] =
     "{\"name\":\"lenet\",\"exit\":\"finished\",\"steps\":470,\"world_size\":2,"
     "\"samples_per_second\":2012.5,\"single_rank_samples_per_second\":1050,"
@@ -288,6 +310,35 @@ static void axes_have_round_numbers(void **state)
     assert_true(fabs(dp_chart_step(1e-7, 5) - 2e-8) < 1e-20);
 }
 
+/* There is room for six characters. */
+static void labels_of_axes_fit_beside_them(void **state)
+{
+    static const char *const labels[][2] = {{">50,000<", ">0<"},
+                                            {">150k<", ">50k<"},
+                                            {">1500k<", ">500k<"},
+                                            {">15M<", ">5M<"},
+                                            {">1000.20<", ">1000.00<"}};
+    const double x[] = {100, 120000}, from[] = {0, 0, 0, 0, 1000},
+                 to[] = {48000, 115000, 1150000, 11500000, 1000.19};
+    (void)state;
+
+    for (int i = 0; i < 5; i++) {
+        const double y[] = {from[i], to[i]};
+        const struct dp_chart chart = {.id = "c",
+                                       .title = "t",
+                                       .unit = "",
+                                       .summary = "",
+                                       .series = {{"s", x, y, 2, false}},
+                                       .series_count = 1};
+        struct dp_html html = {0};
+        dp_chart_add(&html, &chart);
+        assert_non_null(strstr(html.text, labels[i][0]));
+        assert_non_null(strstr(html.text, labels[i][1]));
+        assert_non_null(strstr(html.text, ">100k<")); /* of the steps */
+        dp_html_free(&html);
+    }
+}
+
 static void charts_stand_any_values(void **state)
 {
     const double x[] = {1, 2, 3, 4}, flat[] = {0, 0, 0, 0},
@@ -318,6 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_escaped),
         cmocka_unit_test(a_number_that_vanishes_has_no_sign),
+        cmocka_unit_test(a_loss_of_any_size_is_printed),
+        cmocka_unit_test(dollars_are_no_powers_of_ten),
         cmocka_unit_test(a_unit_fits_its_number),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(a_page_of_many_ranks_without_steps_and_losses),
@@ -328,6 +381,7 @@ int main(void)
         WITH_FOLDER(a_page_begun_before_the_end_is_dropped),
         WITH_FOLDER(a_page_that_cannot_be_written_is_a_warning),
         cmocka_unit_test(axes_have_round_numbers),
+        cmocka_unit_test(labels_of_axes_fit_beside_them),
         cmocka_unit_test(charts_stand_any_values),
     };
 

@@ -289,6 +289,8 @@ static void the_error_of_a_mean_is_that_of_its_blocks(void **state)
     assert_int_equal(pace.blocks, 16);
     assert_true(fabs(pace.ms - 2.0) < 1e-9 && fabs(pace.rate - 4000.0) < 1e-6);
     assert_true(fabs(pace.ms_error - sqrt(16.0 / 15.0 / 16.0)) < 1e-9); /* deviation 1, corrected */
+    assert_true(fabs(pace.cv - sqrt(16.0 / 15.0) / 2.0) < 1e-9);
+    assert_true(fabs(pace.rate_error - 2000.0 * pace.ms_error) < 1e-6);
     free(h);
 }
 

@@ -324,6 +324,22 @@ static void an_explanation_has_the_terms_and_the_verdict(void **state)
     }
 }
 
+static void a_part_that_a_file_lacks_is_nothing(void **state)
+{
+    char text[4096] = "";
+    struct run run;
+    (void)state;
+
+    fill(&run, 70, 20, 10);
+    run.ranks[0].step_ms[DP_PART_CHECKPOINT] = (double)NAN;
+    run.ranks[1].step_ms[DP_PART_INPUT] = (double)NAN;
+    run.ranks[1].hidden_comm_ms = (double)NAN;
+    assert_verdict(&run, "communication", 0.2, 1000.0 * 2 * 100 / (2 * 80 + 20));
+    explain(&run, false, text, sizeof(text));
+    assert_non_null(strstr(text, "5.000 ms   5.0 %  waiting for batches"));
+    assert_null(strstr(text, "nan"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +354,7 @@ int main(void)
         cmocka_unit_test(computing_names_the_layer_that_takes_most),
         cmocka_unit_test(without_steady_steps_there_is_no_verdict),
         cmocka_unit_test(an_explanation_has_the_terms_and_the_verdict),
+        cmocka_unit_test(a_part_that_a_file_lacks_is_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

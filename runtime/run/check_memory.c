@@ -1,0 +1,170 @@
+#include "runtime/run/check_memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/run/dataset/load_dataset.h"
+#include "runtime/run/run_model.h"
+#include "runtime/trainer/prepare/memory_check.h"
+
+/* Whether all ranks would fit into every memory limit of this host. */
+static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
+                                   const size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    enum dp_memory_fit worst = DP_MEMORY_FITS;
+
+    for (int i = 0; i < limits->count; i++) {
+        const enum dp_memory_fit fit = dp_memory_fit(bytes, &limits->limit[i]);
+        worst = fit > worst ? fit : worst;
+    }
+    return worst;
+}
+
+static struct dp_memory_ranks ranks_of(const struct dp_memory_plan *plan)
+{
+    const struct dp_config *c = plan->config;
+
+    return (struct dp_memory_ranks){.trainers = plan->trainers,
+                                    .servers = c->comm.servers,
+                                    .readers = c->data.input_ranks,
+                                    .evaluators = c->train.eval_rank,
+                                    .first = true,
+                                    .leads = true};
+}
+
+/* A rank's own memory, without the data set, which is the host's. */
+static void rank_bytes(const struct dp_memory_plan *plan, bool leads,
+                       size_t bytes[DP_MEM_PURPOSE_COUNT])
+{
+    const size_t micro_batch = (size_t)plan->config->train.micro_batch;
+    const struct dp_memory_ranks one = {.trainers = 1, .first = true, .leads = leads};
+    struct dp_memory_plan own = *plan;
+
+    own.data_bytes = 0;
+    if (plan->device->host_memory) {
+        dp_memory_plan_host(&own, &one, micro_batch, bytes);
+    } else {
+        dp_memory_plan_device(&own, micro_batch, bytes);
+    }
+}
+
+/* A dp_recompute_fits: of all ranks on this host, whose limits are the context. */
+static bool fits_here(const void *context, const struct dp_memory_plan *plan)
+{
+    const struct dp_memory_ranks all = ranks_of(plan);
+    const size_t budget = (size_t)plan->config->report.memory_budget_mb << 20;
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+
+    rank_bytes(plan, true, bytes);
+    if (budget > 0 && dp_memory_plan_sum(bytes) > budget) {
+        return false;
+    }
+    dp_memory_plan_host(plan, &all, (size_t)plan->config->train.micro_batch, bytes);
+    return fit_here(context, bytes) == DP_MEMORY_FITS;
+}
+
+static dp_status cut_to_fit(const struct dp_memory_plan *plan, struct dp_model *m,
+                            const struct dp_memory_limits *limits)
+{
+    return plan->config->model.recompute == DP_RECOMPUTE_AUTO
+               ? dp_recompute_choose(plan, m, fits_here, limits)
+               : DP_OK;
+}
+
+static const struct {
+    const char *name;
+    int width;
+} memory_columns[] = {{"weights", 10},   {"gradients", 11}, {"optimizer", 11}, {"activations", 13},
+                      {"residuals", 11}, {"snapshot", 10},  {"other", 7},      {"one host", 10}};
+enum { RANK_COLUMNS = 6 };
+
+/* A rank's own memory, and then what all ranks take of one host. */
+static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
+{
+    static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
+    const struct dp_config *c = plan->config;
+    const struct dp_memory_ranks all = ranks_of(plan);
+    const size_t micro_batch = (size_t)c->train.micro_batch;
+    const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
+    const double mb = 1048576.0;
+    size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
+    double shown = 0.0;
+
+    rank_bytes(plan, false, rank);
+    dp_memory_plan_host(plan, &all, micro_batch, host);
+    const double columns[RANK_COLUMNS] = {
+        (double)rank[DP_MEM_WEIGHTS],   (double)rank[DP_MEM_GRADIENTS],
+        (double)rank[DP_MEM_OPTIMIZER], (double)rank[DP_MEM_ACTIVATIONS],
+        (double)rank[DP_MEM_RESIDUALS], (double)host[DP_MEM_CHECKPOINT],
+    };
+    printf("%2d rank%-4s", plan->trainers, dp_plural(plan->trainers));
+    for (int i = 0; i < RANK_COLUMNS; i++) {
+        printf("%*.1f", memory_columns[i].width, columns[i] / mb);
+        shown += i == 5 ? 0.0 : columns[i];
+    }
+    printf("%*.1f%*.1f (%zu row%s%s) %s\n", memory_columns[RANK_COLUMNS].width,
+           ((double)dp_memory_plan_sum(rank) - shown) / mb, memory_columns[RANK_COLUMNS + 1].width,
+           (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
+           c->train.lanes > 0 ? " a lane, one core a rank" : "",
+           limits->count > 0 ? fits[fit_here(limits, host)] : "");
+}
+
+/* Master weights count as weights: under zero1 a rank has only its part of them. */
+dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
+                              const struct dp_device *device)
+{
+    static const int ranks[] = {1, 2, 4, 8};
+    char recompute[sizeof(ranks) / sizeof(ranks[0])][DP_RECOMPUTE_TEXT] = {""};
+    const double mb = 1048576.0;
+    struct dp_memory_limits limits;
+    struct dp_memory_plan plan = {.config = c,
+                                  .model = m,
+                                  .device = device,
+                                  .threads = 1,
+                                  .one_node = true,
+                                  .saves = strcmp(c->comm.strategy, "none") != 0};
+
+    const struct dp_data_need need = dp_run_data_need(c, m);
+    plan.data_bytes = need.bytes;
+    plan.train_count = need.rows;
+    plan.read_tests = need.read_tests;
+    plan.reader_bytes = need.reader;
+    dp_memory_limits_read("", &limits);
+    printf("\nMB per rank");
+    for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {
+        printf("%*s", memory_columns[i].width, memory_columns[i].name);
+    }
+    printf("\n");
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
+            break;
+        }
+        plan.trainers = ranks[i];
+        plan.shared_bytes = dp_data_shared_bytes(
+            c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
+        DP_TRY(cut_to_fit(&plan, m, &limits));
+        print_ranks(&plan, &limits);
+        DP_TRY(c->model.recompute == DP_RECOMPUTE_OFF
+                   ? DP_OK
+                   : dp_recompute_describe(&plan, m, recompute[i]));
+    }
+    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
+    if (plan.data_bytes > 0) {
+        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
+               (double)plan.data_bytes / mb);
+    } else {
+        printf("one host: all ranks together, without the data set, which is not found here\n");
+    }
+    for (int i = 0; i < limits.count; i++) {
+        const struct dp_memory_limit *limit = &limits.limit[i];
+        printf("%s: %.1f MB, %.1f MB available\n",
+               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
+               (double)limit->available / mb);
+    }
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]) && recompute[i][0] != '\0'; i++) {
+        printf("%srecompute, %d rank%s: %s\n", i == 0 ? "\n" : "", ranks[i], dp_plural(ranks[i]),
+               recompute[i]);
+    }
+    return DP_OK;
+}

@@ -41,7 +41,7 @@ WATCHED = {signal.SIGCHLD, signal.SIGIO,
 UNKNOWN_CAUSE = 3
 BEGUN, HOST_GONE = 0, 76  # a byte in the pipe; an exit code
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-SIGNALS = 32  # exit codes of MPICH's mpirun below this are signals
+FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
            b"prterun has exited due to process rank")
@@ -204,7 +204,7 @@ def main():
     code = wait_for(pid, pipe, grace(words))
     if quiet:
         copier.join(1)
-    return 128 + code if hydra and 0 < code < SIGNALS else code
+    return 128 + code if hydra and code in FATAL else code
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include "tests/support/scratch.h"
 
 enum { RANKS_MOST = 1024, STEPS = 20 };
+enum { SLACK = 128 }; /* bytes: times that are measured have more digits, or fewer */
 
 static const char *const names[] = {"run.json", "metrics.jsonl", "report.html"};
 
@@ -103,9 +104,10 @@ static void files_stay_as_many_and_bytes_grow_as_ranks(void **state)
         for (int i = 0; i < 3; i++) {
             const long each =
                 least.bytes[i] - one.bytes[i]; /* numbers of ranks get three digits more */
-            assert_true(found.bytes[i] <= least.bytes[i] + (ranks - 2) * (each + each / 4 + 16));
+            assert_true(found.bytes[i] <=
+                        SLACK + least.bytes[i] + (ranks - 2) * (each + each / 4 + 16));
         }
-        assert_true(found.bytes[1] <= least.bytes[1] + 8);
+        assert_true(found.bytes[1] <= least.bytes[1] + SLACK);
     }
 }
 

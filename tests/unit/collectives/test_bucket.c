@@ -105,6 +105,7 @@ static void check_plan(const struct dp_bucket_plan *plan, int count, size_t trai
     assert_true(plan->buckets[plan->count - 1].exact);
     assert_int_equal(plan->buckets[plan->count - 1].range.begin, trained);
     assert_int_equal(plan->buckets[plan->count - 1].tensor_count, 0);
+    assert_ptr_equal(plan->buckets[plan->count - 1].tensors, &tensors[count]);
 }
 
 static void every_plan_covers_the_gradient_once_from_its_end(void **state)

@@ -173,6 +173,20 @@ static void adding_while_sending_costs_what_was_measured(void **state)
     assert_near(dp_strategy_cost("direct", &cost, &four, 4000000), 2e-6 + 3.6e-3 + 2e-6 + 3e-3);
 }
 
+/* Each of the two ranks of a host sends its chunk to the two others, and gets theirs: four messages
+ * each way through one link, which are under way together, but begin one after the other. */
+static void messages_to_another_host_begin_one_after_the_other(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group two_hosts = group_of(4, 2), single = group_of(2, 2);
+    const double near = 2 * (2e-6 + 1e-3) + 5e-4; /* of one chunk */
+    (void)state;
+
+    assert_near(dp_strategy_cost("direct", &cost, &two_hosts, 4000000),
+                near + 2 * (3e-5 + 32e-3) + 2 * 3 * 3e-5 + 1e-3);
+    assert_near(dp_strategy_cost("direct", &cost, &single, 4000000), 2 * (3e-5 + 16e-3) + 1e-3);
+}
+
 /* 2,000,000 bytes each way there and back in messages of 3 ns/byte, whatever segments take; as many
  * bytes added; and two copies of all. */
 static void mpi_is_predicted_with_whole_messages(void **state)
@@ -368,6 +382,7 @@ int main(void)
         cmocka_unit_test(doubling_costs_what_its_formula_says),
         cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
         cmocka_unit_test(adding_while_sending_costs_what_was_measured),
+        cmocka_unit_test(messages_to_another_host_begin_one_after_the_other),
         cmocka_unit_test(mpi_is_predicted_with_whole_messages),
         cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
         cmocka_unit_test(two_levels_cost_the_sum_of_their_parts),

@@ -22,7 +22,9 @@ enum { TENSORS = 3, RANKS_MAX = 8, FASTER_NS = -500000 };
 
 /* 64, 4096 and 256 K elements, in buckets of their own. */
 static const struct dp_tensor tensors[TENSORS] = {
-    {.name = "a", .begin = 0}, {.name = "b", .begin = 262144}, {.name = "c", .begin = 266240}};
+    {.name = "a", .begin = 0},
+    {.name = "b", .begin = 262144, .count = 4096, .shape = {64, 64}, .dims = 2},
+    {.name = "c", .begin = 266240}};
 enum { TRAINED = 266304, TOTAL = TRAINED + DP_BLOCK };
 
 static const int two_nodes[] = {0, 0, 1, 1}, four_nodes[] = {0, 1, 2, 3}, odd_nodes[] = {0, 0, 1};
@@ -394,9 +396,11 @@ static void without_any_time_autotune_still_chooses(void **state)
 static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     static struct dp_strategy_autotune_result results[RANKS_MAX];
-    const struct arena arena = {.budget_s = 1e-9, .results = results};
+    struct arena arena = {.budget_s = 1e-9, .results = results};
 
     (void)state;
+    check_failing_allocations(2, four_nodes, contends, &arena);
+    arena.compressor = "powersgd:rank=2"; /* which has residuals, and warm starts */
     check_failing_allocations(2, four_nodes, contends, &arena);
 }
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -78,6 +79,23 @@ static void a_checkpoint_of_the_same_step_is_replaced(void **state)
     assert_int_equal(
         dp_weights_load(scratch_path("checkpoints/latest/model.safetensors"), &weights), DP_OK);
     assert_true(values[9] == 2);
+}
+
+/* After a kill between the renaming of a checkpoint and that of the link. */
+static void the_link_is_mended_to_the_checkpoint_that_a_run_goes_on_from(void **state)
+{
+    (void)state;
+    assert_int_equal(save(1, 3), DP_OK);
+    assert_int_equal(save(2, 3), DP_OK);
+    assert_int_equal(dp_checkpoint_mend(scratch_path("checkpoints/step-00000001")), DP_OK);
+    assert_latest("step-00000001");
+    assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
+    assert_int_equal(dp_checkpoint_mend(scratch_path("checkpoints/step-00000001")), DP_OK);
+    assert_latest("step-00000001");
+    assert_int_equal(unlink(scratch_path("checkpoints/latest")), 0);
+    assert_int_equal(dp_checkpoint_mend(scratch_path("checkpoints/step-00000002")), DP_OK);
+    assert_latest("step-00000002");
+    assert_int_equal(scratch_count("checkpoints"), 3);
 }
 
 /* Flips a bit of a file's byte; a negative place counts from the end. */
@@ -222,6 +240,7 @@ int main(void)
         WITH_FOLDER(a_saved_checkpoint_is_whole_and_the_latest),
         WITH_FOLDER(weights_that_are_not_finite_are_never_published),
         WITH_FOLDER(a_checkpoint_of_the_same_step_is_replaced),
+        WITH_FOLDER(the_link_is_mended_to_the_checkpoint_that_a_run_goes_on_from),
         WITH_FOLDER(one_flipped_bit_anywhere_is_detected),
         WITH_FOLDER(a_torn_checkpoint_is_detected),
         WITH_FOLDER(a_full_disk_leaves_earlier_checkpoints_alone),

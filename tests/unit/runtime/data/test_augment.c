@@ -151,6 +151,12 @@ static void a_flip_after_a_part_is_said_with_the_part(void **state)
     a = augment_of("random_resized_crop;flip", &bytes_shape);
     assert_true(dp_augment_takes_part(a, &more) && !more);
     dp_augment_destroy(a);
+    a = augment_of("random_resized_crop", &bytes_shape);
+    assert_true(dp_augment_takes_part(a, &more) && !more);
+    dp_augment_destroy(a);
+    a = augment_of("random_resized_crop;cutout:size=1", &bytes_shape); /* which is left to do */
+    assert_true(dp_augment_takes_part(a, &more) && more);
+    dp_augment_destroy(a);
 }
 
 static bool is_moved(const uint8_t *out, int down, int right)
@@ -306,6 +312,26 @@ static void color_jitter_has_three_parts(void **state)
     dp_augment_destroy(bright);
 }
 
+/* Gray above, lighter gray below: both become as much darker or lighter, by up to 0.4. */
+static void contrast_spreads_around_the_mean(void **state)
+{
+    struct dp_augment *a = augment_of("color_jitter:brightness=0,saturation=0", &bytes_shape);
+    uint8_t halves[COUNT], out[COUNT], least = 255, most = 0;
+    (void)state;
+
+    memset(halves, 100, COUNT / 2);
+    memset(halves + COUNT / 2, 140, COUNT / 2);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        dp_augment_sample(a, 0, row, halves, out);
+        assert_in_range(out[0] + out[COUNT - 1], 239, 241);
+        least = out[0] < least ? out[0] : least;
+        most = out[0] > most ? out[0] : most;
+    }
+    assert_in_range(least, 92, 95);
+    assert_in_range(most, 105, 108);
+    dp_augment_destroy(a);
+}
+
 static void what_cannot_be_is_refused_with_its_reason(void **state)
 {
     static const struct {
@@ -367,6 +393,7 @@ int main(void)
         cmocka_unit_test(cutout_blackens_a_square_that_may_be_cut_at_the_edge),
         cmocka_unit_test(random_resized_crop_scales_linearly),
         cmocka_unit_test(color_jitter_has_three_parts),
+        cmocka_unit_test(contrast_spreads_around_the_mean),
         cmocka_unit_test(what_cannot_be_is_refused_with_its_reason),
         cmocka_unit_test(nothing_is_left_when_memory_runs_out),
     };

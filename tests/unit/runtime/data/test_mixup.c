@@ -82,14 +82,14 @@ static void bytes_are_rounded_and_floats_are_not(void **state)
 
     for (int i = 0; i < COUNT; i++) {
         one[i] = (uint8_t)(255 - i);
-        other[i] = (uint8_t)(3 * i);
+        other[i] = (uint8_t)(2 * i);
         x[i] = (float)one[i];
         y[i] = (float)other[i];
     }
     dp_augment_mix_samples(a, &mix, one, other);
     dp_augment_mix_samples(b, &mix, (uint8_t *)x, (const uint8_t *)y);
     for (int i = 0; i < COUNT; i++) {
-        const double exact = 0.25 * (255 - i) + 0.75 * 3 * i;
+        const double exact = 0.25 * (255 - i) + 0.75 * 2 * i;
         assert_true((double)x[i] == exact);
         assert_true(fabs((double)one[i] - exact) <= 0.5);
     }

@@ -55,6 +55,23 @@ static void fewer_work_when_steps_become_slower(void **state)
     assert_int_equal(pace.active, 2);
 }
 
+/* Work may take longer beside other work: where steps wait although enough seem to work, one more
+ * does, then another. */
+static void one_more_works_where_steps_still_wait(void **state)
+{
+    struct dp_pace pace = {.most = 8, .active = 2};
+    int before = pace.active, changes = 0;
+    (void)state;
+
+    for (int i = 0; i < BATCHES && pace.active < pace.most; i++) {
+        const int active = dp_pace_note(&pace, 10 * ms, 100 * ms, 150 * ms);
+        assert_in_range(active, before, before + 1);
+        changes += active > before;
+        before = active;
+    }
+    assert_true(changes > 1);
+}
+
 /* A short wait is chance. */
 static void a_number_that_fits_stays(void **state)
 {
@@ -73,6 +90,7 @@ int main(void)
         cmocka_unit_test(as_many_work_as_are_needed),
         cmocka_unit_test(no_more_work_than_there_are),
         cmocka_unit_test(fewer_work_when_steps_become_slower),
+        cmocka_unit_test(one_more_works_where_steps_still_wait),
         cmocka_unit_test(a_number_that_fits_stays),
     };
 

@@ -207,6 +207,18 @@ static void threads_need_memory(void **state)
     dp_samples_close(samples);
 }
 
+/* What a reader needs is found by reading one sample, of which nothing is left. */
+static void what_a_reader_needs_is_found_and_leaves_nothing(void **state)
+{
+    struct dp_samples *samples = opened();
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    assert_true(dp_sample_reader_need(samples) > SAMPLE);
+    assert_int_equal(dp_mem_live(), live);
+    dp_samples_close(samples);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_create_fast, scratch_destroy)
 
 int main(void)
@@ -215,6 +227,7 @@ int main(void)
         TEST(samples_come_from_memory_as_they_were),
         TEST(units_that_cannot_be_read_are_left_out),
         TEST(threads_need_memory),
+        TEST(what_a_reader_needs_is_found_and_leaves_nothing),
     };
 
     return cmocka_run_group_tests_name("raw_cache", tests, NULL, NULL);

@@ -33,3 +33,6 @@ dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1
 dp_default PRTE_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default PRTE_MCA_rmaps_default_mapping_policy :oversubscribe
+dp_default PRTE_MCA_prte_execute_quiet 1
+# A component that is not used, but which in Open MPI 5 prints an error first.
+dp_default OMPI_MCA_osc ^ucx

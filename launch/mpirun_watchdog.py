@@ -11,6 +11,11 @@ not returned when no rank of this host runs any more, the code is 0: a host was 
 job had done all. All waiting is without polling.
 
 Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
+
+LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
+soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
+out who died; its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
+banner about each job that fails, also if asked not to: that is left out, so that our line is last.
 """
 import signal
 
@@ -23,6 +28,7 @@ import fcntl
 import os
 import pathlib
 import sys
+import threading
 import time
 
 # mpirun needs four of these timeouts to end ranks on all hosts; the slack is for a busy machine.
@@ -39,6 +45,10 @@ BEGUN, DONE, HOST_GONE = 0, 255, 76  # two bytes in the pipe; an exit code
 NOT_BACK = (b"launch/mpirun: warning: the job has done all, but mpirun does not end: is a host's"
             b" network cut? It was killed\n")
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
+RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
+BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
+           b"prterun has exited due to process rank")
 
 
 def grace(words):
@@ -49,6 +59,50 @@ def grace(words):
     return SLACK_S + KILL_TIMEOUTS * (int(text) if text.isdecimal() else 1)
 
 
+def program():
+    """The mpirun to start, and whether it is MPICH's, and whether it is PRRTE's. It is started by
+    its name: to Open MPI's a path means --prefix."""
+    name = os.environ.get("LOCKSTEP_MPIRUN") or "mpirun"
+    folders = [""] if "/" in name else os.get_exec_path()
+    found = next((path for path in (os.path.join(folder, name) for folder in folders)
+                  if os.access(path, os.X_OK) and not os.path.isdir(path)), name)
+    real = os.path.realpath(found)
+    return (name, "hydra" in os.path.basename(real),
+            os.access(os.path.join(os.path.dirname(real), "prterun"), os.X_OK))
+
+
+def copy_without_banner(source, target):
+    """All that comes, at once but for what may be a banner, until nothing more can come."""
+    kept = b""  # the beginning of a banner, or of a line that may be its first one
+    while True:
+        data = os.read(source, 65536)
+        kept += data
+        out = b""
+        while kept:
+            line = kept[: kept.find(b"\n") + 1] or kept
+            if line != RULE and not RULE.startswith(line):
+                out, kept = out + line, kept[len(line):]
+                continue
+            end = kept.find(b"\n" + RULE) + 1
+            if end == 0 and data and len(kept) < 8192:
+                break  # the rest is still to come
+            block = kept[: end + len(RULE)] if end > 0 else line
+            kept = kept[len(block):]
+            out += b"" if end > 0 and any(text in block for text in BANNERS) else block
+        with contextlib.suppress(OSError):
+            while out:
+                out = out[os.write(target, out):]
+        if not data:
+            return
+
+
+def filter_stderr():
+    """The end of a pipe that mpirun gets as its stderr, and the thread that copies from it."""
+    ends = os.pipe()
+    thread = threading.Thread(target=copy_without_banner, args=(ends[0], 2), daemon=True)
+    return ends[1], thread
+
+
 def open_pipe():
     """The end to read from, which sends SIGIO, and the name by which ranks of this host open it."""
     ends = os.pipe()
@@ -57,8 +111,9 @@ def open_pipe():
     return ends[0], f"{os.uname().nodename}:/proc/{os.getpid()}/fd/{ends[1]}"
 
 
-def start(words, mask, name):
-    """Forks mpirun, which is killed when we die; returns its process id."""
+def start(words, mask, name, error):
+    """Forks mpirun, words[0], which is killed when we die; returns its process id. Its stderr is
+    `error`."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -69,12 +124,14 @@ def start(words, mask, name):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.environ["LOCKSTEP_LAUNCHER"] = name
+        if error != 2:
+            os.dup2(error, 2)
         try:
-            os.execvp("mpirun", ["mpirun", *words])
-        except OSError as error:
+            os.execvp(words[0], words)
+        except OSError as why:
             with contextlib.suppress(OSError):
-                os.write(2, f"launch/mpirun: cannot run mpirun: {error.strerror}\n".encode())
-            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+                os.write(2, f"launch/mpirun: cannot run {words[0]}: {why.strerror}\n".encode())
+            os._exit(127 if isinstance(why, FileNotFoundError) else 126)
     return pid
 
 
@@ -145,7 +202,17 @@ def main():
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     pipe, name = open_pipe()
     words = sys.argv[1:]
-    return wait_for(start(words, mask, name), pipe, grace(words))
+    mpirun, hydra, prrte = program()
+    quiet = prrte and os.environ.get("PRTE_MCA_prte_execute_quiet", "0") not in ("", "0")
+    error, copier = filter_stderr() if quiet else (2, None)
+    pid = start([mpirun, *["-disable-auto-cleanup"] * hydra, *words], mask, name, error)
+    if quiet:  # after the fork, which copies no threads
+        os.close(error)
+        copier.start()
+    code = wait_for(pid, pipe, grace(words))
+    if quiet:
+        copier.join(1)
+    return 128 + code if hydra and code in FATAL else code
 
 
 if __name__ == "__main__":

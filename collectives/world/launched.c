@@ -19,24 +19,33 @@ int dp_world_launch_rank(void)
 
 dp_status dp_launched_alone(void)
 {
-    /* How many processes there are, by Open MPI, PMI (MPICH), Flux and Slurm; the nearest launcher
-     * comes first, and decides. */
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE",
-                                        "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
-    const char *text = NULL;
+    /* How many processes there are, by Open MPI, PMI (MPICH), MVAPICH2, IBM's jsrun, Flux, torchrun
+     * and Slurm, each where the other variable shows that it is so; the nearest launcher comes
+     * first, and decides. */
+    static const struct {
+        const char *size, *mark;
+    } launchers[] = {{"OMPI_COMM_WORLD_SIZE", NULL},
+                     {"PMI_SIZE", NULL},
+                     {"MV2_COMM_WORLD_SIZE", NULL},
+                     {"JSM_NAMESPACE_SIZE", NULL},
+                     {"FLUX_JOB_SIZE", NULL},
+                     {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+                     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+                     {"SLURM_NTASKS", "SLURM_PROCID"}};
+    const char *text = NULL, *unset = NULL;
     size_t i = 0;
 
-    while (text == NULL && i < sizeof(sizes) / sizeof(sizes[0])) {
-        const bool known = strncmp(sizes[i], "SLURM", 5) != 0 || getenv("SLURM_PROCID") != NULL;
-        text = known ? getenv(sizes[i]) : NULL;
+    while (text == NULL && i < sizeof(launchers) / sizeof(launchers[0])) {
+        const bool known = launchers[i].mark == NULL || getenv(launchers[i].mark) != NULL;
+        text = known ? getenv(launchers[i].size) : NULL;
         i++;
     }
     if (text == NULL || strtol(text, NULL, 10) <= 1) {
         return DP_OK;
     }
+    unset = launchers[i - 1].mark != NULL ? launchers[i - 1].mark : launchers[i - 1].size;
     return DP_FAIL(DP_ERR_USAGE,
                    "this process is alone, but its launcher says %s=%s: start it by launch/mpirun, "
                    "or by srun --mpi=pmix where MPI has PMIx; to run one process alone: env -u %s",
-                   sizes[i - 1], text,
-                   strncmp(sizes[i - 1], "SLURM", 5) == 0 ? "SLURM_PROCID" : sizes[i - 1]);
+                   launchers[i - 1].size, text, unset);
 }

@@ -166,7 +166,7 @@ class Started:
         for pid in marked(self.mark):
             with contextlib.suppress(OSError):
                 for item in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    if item.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    if item.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")):
                         found[int(item.split(b"=")[1])] = pid
         return found
 

@@ -153,5 +153,48 @@ def case_a_job_that_has_done_all_ends_well_though_mpirun_does_not_return():
     check("mpirun does not end" in result.err, f"no warning:\n{result}")
 
 
+def other_mpirun(name, script):
+    """The environment in which `script` is an mpirun of that name."""
+    path = harness.scratch / "other" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
+    return path, dict(os.environ, LOCKSTEP_MPIRUN=str(path))
+
+
+def run_other(env, *words):
+    return subprocess.run([MPIRUN, *words], env=env, stdin=subprocess.DEVNULL, check=False,
+                          capture_output=True, text=True)
+
+
+def case_mpichs_mpirun_leaves_dead_ranks_to_ours_and_its_signals_get_128():
+    _, env = other_mpirun("mpiexec.hydra", 'echo "$@"\nexit $3\n')
+    for code, expected in ((0, 0), (3, 3), (9, 137), (15, 143), (66, 66), (75, 75)):
+        done = run_other(env, "-np", str(code))
+        same(done.stdout, f"-disable-auto-cleanup -np {code}\n", "the arguments of mpiexec")
+        same(done.returncode, expected, f"the exit code for {code}")
+
+
+def case_the_banner_of_open_mpi_5_is_left_out_and_nothing_else():
+    rule = "-" * 74
+    banner = (f"{rule}\nprterun detected that one or more processes exited with non-zero status,\n"
+              f"thus causing the job to be terminated.\n\n   Exit code:    66\n{rule}\n")
+    others = (f"{rule}\nThere are not enough slots\n{rule}\n", f"{rule}\n", f"{rule[:9]}", "-\n",
+              f"{rule}\nprterun detected that one or more processes\n")
+    path, env = other_mpirun("mpirun", f"""cat {harness.scratch}/text >&2
+printf 'last line, not ended' >&2
+exit 66
+""")
+    (path.parent / "prterun").touch(0o755)
+    env["PRTE_MCA_prte_execute_quiet"] = "1"
+    for other in others:
+        text = f"lockstep: error\n{banner}{other}"
+        (harness.scratch / "text").write_text(text)
+        for quiet, expected in (("1", f"lockstep: error\n{other}"), ("0", text)):
+            done = run_other({**env, "PRTE_MCA_prte_execute_quiet": quiet})
+            same(done.stderr, f"{expected}last line, not ended", f"stderr of {other!r}")
+            same(done.returncode, 66, "the exit code")
+
+
 if __name__ == "__main__":
     harness.main(globals())

@@ -75,7 +75,7 @@ def case_what_takes_no_ranks_is_answered_once_by_many():
 
 def case_scripts_set_what_programs_set_for_themselves():
     text = (harness.ROOT / "collectives/world/world.c").read_text()
-    wanted = dict(re.findall(r'\{"(OMPI_MCA_\w+)", "(\w+)"\}', text))
+    wanted = dict(re.findall(r'\{"(OMPI_MCA_\w+)", "([\w^]+)"\}', text))
     check(len(wanted) > 3, f"settings of collectives/world/world.c: {wanted}")
     script = f". {harness.ROOT}/launch/env.sh && env"
     for own in ({}, {name: "7" for name in wanted}):

@@ -48,13 +48,21 @@ static void a_single_process_is_a_world_of_one(void **state)
 static void a_single_process_of_several_is_refused(void **state)
 {
     static const struct {
-        const char *name, *value, *procid;
+        const char *name, *value, *procid, *mark; /* mark: also set */
         bool refused;
     } cases[] = {
-        {"SLURM_NTASKS", "2", "0", true},   {"SLURM_NTASKS", "2", NULL, false},
-        {"SLURM_NTASKS", "1", "0", false},  {"SLURM_STEP_NUM_TASKS", "8", "3", true},
-        {"PMI_SIZE", "4", NULL, true},      {"PMI_SIZE", "1", NULL, false},
-        {"FLUX_JOB_SIZE", "2", NULL, true}, {"OMPI_COMM_WORLD_SIZE", "2", NULL, true},
+        {"SLURM_NTASKS", "2", "0", NULL, true},
+        {"SLURM_NTASKS", "2", NULL, NULL, false},
+        {"SLURM_NTASKS", "1", "0", NULL, false},
+        {"SLURM_STEP_NUM_TASKS", "8", "3", NULL, true},
+        {"PMI_SIZE", "4", NULL, NULL, true},
+        {"PMI_SIZE", "1", NULL, NULL, false},
+        {"MV2_COMM_WORLD_SIZE", "2", NULL, NULL, true},
+        {"JSM_NAMESPACE_SIZE", "2", NULL, NULL, true},
+        {"FLUX_JOB_SIZE", "2", NULL, NULL, true},
+        {"WORLD_SIZE", "2", NULL, "TORCHELASTIC_RUN_ID", true},
+        {"WORLD_SIZE", "2", NULL, NULL, false},
+        {"OMPI_COMM_WORLD_SIZE", "2", NULL, NULL, true},
     };
     const size_t live = dp_mem_live();
     (void)state;
@@ -66,6 +74,9 @@ static void a_single_process_of_several_is_refused(void **state)
         if (cases[i].procid != NULL) {
             assert_int_equal(setenv("SLURM_PROCID", cases[i].procid, 1), 0);
         }
+        if (cases[i].mark != NULL) {
+            assert_int_equal(setenv(cases[i].mark, "1", 1), 0);
+        }
         dp_log_capture_begin(&capture, DP_LOG_ERROR);
         assert_int_equal(dp_world_create(&world), cases[i].refused ? DP_ERR_USAGE : DP_OK);
         dp_log_capture_end(&capture, DP_LOG_DROP);
@@ -74,6 +85,9 @@ static void a_single_process_of_several_is_refused(void **state)
         dp_world_destroy(world);
         assert_int_equal(unsetenv(cases[i].name), 0);
         (void)unsetenv("SLURM_PROCID");
+        if (cases[i].mark != NULL) {
+            (void)unsetenv(cases[i].mark);
+        }
     }
     assert_int_equal(dp_mem_live(), live);
 }

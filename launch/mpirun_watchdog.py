@@ -6,9 +6,9 @@ may also make mpirun end the job. If mpirun has not returned some time later it 
 code then is the rank's, or 1 after a signal, as mpirun's would be; after a signal we first wait for
 the ranks of this host, which may be saving. Where a rank of another host ends the job, the ranks of
 this one write BEGUN when mpirun ends them. Then it is as after a signal, but the code is HOST_GONE:
-mpirun would have returned if it could reach all hosts. Where rank 0 has written DONE, and mpirun has
-not returned when no rank of this host runs any more, the code is 0: a host was cut off after the
-job had done all. All waiting is without polling.
+mpirun would have returned if it could reach all hosts. Where rank 0 has written DONE, and mpirun
+has not returned when no rank of this host runs any more, the code is 0: a host was cut off after
+the job had done all. All waiting is without polling.
 
 Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
 

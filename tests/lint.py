@@ -228,6 +228,8 @@ def text_problems(path, text):
             yield f"{path}:{number}: {len(line)} columns, more than {columns}"
         if not line.isascii():
             yield f"{path}:{number}: not ASCII"
+        if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+            yield f"{path}:{number}: half of a merge"
         if UNFINISHED.search(line):
             yield f"{path}:{number}: unfinished: {line.strip()}"
     if text and not text.endswith("\n"):
@@ -409,6 +411,7 @@ CASES = (
     ("base/x.c", "/* \u00e4 */\n", "not ASCII"),
     ("base/x.c", "/* " + "TO" + "DO */\n", "unfinished"),
     ("base/x.c", "int a;", "no newline"),
+    ("docs/x.md", "a\n" + ">" * 7 + " main\n", "x.md:2: half of a merge"),
     ("base/x.c", "int a;\n" * (MAX_LINES + 1), "two nouns"),
     ("kernels/cuda/x.cu", "/* x.cu - x. Reads 4 bytes each. */\nint a;\n", None),
     ("kernels/cuda/x.cu", "/* x.cu - x. */\nint a; /* bytes */\n", "nothing of bytes"),

@@ -1,12 +1,13 @@
-#define _GNU_SOURCE /* SCHED_IDLE */
+#define _GNU_SOURCE /* gettid */
 
 #include "base/system/worker.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,21 +19,19 @@ struct dp_worker {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* one for both threads: only one of them waits at a time */
+    pid_t id;               /* of the thread; 0: it does not run yet */
+    int nice;               /* of the thread as it was started */
     bool busy, ending;
     dp_status status; /* of the last run */
     uint64_t ns, core_ns;
 };
 
-/* Sets whether an idle worker runs only when no other thread needs the core, or, while it is waited
- * for or sleeps, as any other thread: a process that is killed ends when its last thread does, and
- * an idle one may wait half a minute for a busy core. A thread without CAP_SYS_NICE cannot leave
- * SCHED_IDLE again. */
-static void set_policy(struct dp_worker *w, int policy)
+/* Makes an idle worker nicer by so much: 0 while it is waited for or sleeps. A thread without
+ * CAP_SYS_NICE cannot go back to 0. */
+static void set_nice(const struct dp_worker *w, int by)
 {
-    const struct sched_param none = {0};
-
-    if (w->config.idle) {
-        (void)pthread_setschedparam(w->thread, policy, &none);
+    if (w->config.idle && w->id > 0) {
+        (void)setpriority(PRIO_PROCESS, (id_t)w->id, w->nice + by);
     }
 }
 
@@ -50,6 +49,9 @@ static void *worker_run(void *arg)
     struct dp_worker *w = arg;
 
     (void)pthread_mutex_lock(&w->mutex);
+    w->id = gettid();
+    w->nice = getpriority(PRIO_PROCESS, 0);
+    set_nice(w, w->busy ? DP_WORKER_NICE : 0);
     while (!w->ending || w->busy) {
         if (!w->busy) {
             (void)pthread_cond_wait(&w->changed, &w->mutex);
@@ -63,7 +65,7 @@ static void *worker_run(void *arg)
         w->core_ns = core_now_ns() - core_ns;
         w->status = status;
         w->busy = false;
-        set_policy(w, SCHED_OTHER);
+        set_nice(w, 0);
         (void)pthread_cond_signal(&w->changed);
     }
     (void)pthread_mutex_unlock(&w->mutex);
@@ -98,7 +100,7 @@ void dp_worker_start(struct dp_worker *w)
     (void)pthread_mutex_lock(&w->mutex);
     assert(!w->busy);
     w->busy = true;
-    set_policy(w, SCHED_IDLE);
+    set_nice(w, DP_WORKER_NICE);
     (void)pthread_cond_signal(&w->changed);
     (void)pthread_mutex_unlock(&w->mutex);
 }
@@ -119,7 +121,7 @@ dp_status dp_worker_wait(struct dp_worker *w)
 
     (void)pthread_mutex_lock(&w->mutex);
     if (w->busy) {
-        set_policy(w, SCHED_OTHER);
+        set_nice(w, 0);
     }
     while (w->busy) {
         (void)pthread_cond_wait(&w->changed, &w->mutex);
@@ -146,7 +148,7 @@ void dp_worker_destroy(struct dp_worker *w)
     }
     (void)pthread_mutex_lock(&w->mutex);
     w->ending = true;
-    set_policy(w, SCHED_OTHER);
+    set_nice(w, 0);
     (void)pthread_cond_signal(&w->changed);
     (void)pthread_mutex_unlock(&w->mutex);
     (void)pthread_join(w->thread, NULL);

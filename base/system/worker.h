@@ -1,10 +1,12 @@
 /*
  * worker.h - a thread that does one thing at a time, while others continue.
  *
- * An `idle` worker runs when no other thread needs its core (SCHED_IDLE). Where training fills all
- * cores, that is while training waits for other ranks. A starved worker ends late, but it ends:
- * Linux gives an idle thread a few thousandths of a busy core, and a thread that waits for the
- * worker frees its core. Where the process has CAP_SYS_NICE, only a run in progress is idle.
+ * An `idle` worker is nicer than other threads of its process by DP_WORKER_NICE. Where training
+ * fills all cores, it works mostly while training waits for other ranks; beside one busy thread it
+ * gets a tenth of a core. Where the process has CAP_SYS_NICE, only a run in progress is nicer. It
+ * is no SCHED_IDLE, which gets a few thousandths: a process that is killed ends when its last
+ * thread does, and mpirun, which waits for that, ended jobs on a busy machine up to half a minute
+ * late.
  *
  * Threads of another shape have their own loops. The engine's jobs are in a queue, and a thread
  * that waits may run them; the loader is not started, but fills slots ahead; the failure detector
@@ -19,6 +21,8 @@
 #include "base/status.h"
 
 struct dp_worker;
+
+enum { DP_WORKER_NICE = 10 };
 
 struct dp_worker_config {
     const char *name, *task; /* as in dp_thread_start() */

@@ -1,5 +1,5 @@
 /* test_worker.c - a thread that runs one task at a time, while the caller continues. */
-#define _GNU_SOURCE /* SCHED_IDLE, gettid */
+#define _GNU_SOURCE /* gettid */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -24,7 +23,7 @@ struct desk {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool idle, begun, may_end;
-    int done, policy;
+    int done, nice;
     pid_t thread;
     dp_status result;
 };
@@ -34,7 +33,7 @@ static dp_status work_when_told(void *context)
     struct desk *desk = context;
 
     (void)pthread_mutex_lock(&desk->mutex);
-    desk->policy = sched_getscheduler(0);
+    desk->nice = getpriority(PRIO_PROCESS, 0);
     desk->thread = gettid();
     desk->begun = true;
     (void)pthread_cond_broadcast(&desk->changed);
@@ -91,10 +90,17 @@ static void the_caller_continues_while_a_worker_runs(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
-/* Also the second time, after a wait. */
-static void an_idle_worker_runs_only_on_a_free_core(void **state)
+static int nicer(int than, bool idle)
 {
-    const int before = sched_getscheduler(0);
+    const int nice = than + (idle ? DP_WORKER_NICE : 0);
+
+    return nice > 19 ? 19 : nice;
+}
+
+/* Also the second time, after a wait. */
+static void an_idle_worker_is_nicer_than_others(void **state)
+{
+    const int before = getpriority(PRIO_PROCESS, 0);
     (void)state;
 
     for (int i = 0; i < 4; i++) {
@@ -109,7 +115,7 @@ static void an_idle_worker_runs_only_on_a_free_core(void **state)
             while (!desk.begun) {
                 (void)pthread_cond_wait(&desk.changed, &desk.mutex);
             }
-            assert_int_equal(desk.policy, desk.idle ? SCHED_IDLE : before);
+            assert_int_equal(desk.nice, nicer(before, desk.idle));
             desk.may_end = true;
             (void)pthread_cond_broadcast(&desk.changed);
             (void)pthread_mutex_unlock(&desk.mutex);
@@ -117,7 +123,7 @@ static void an_idle_worker_runs_only_on_a_free_core(void **state)
             desk.begun = desk.may_end = false;
         }
         assert_true(dp_worker_core_ns(worker) > 0);
-        assert_int_equal(sched_getscheduler(0), before);
+        assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
         dp_worker_destroy(worker);
     }
 }
@@ -132,14 +138,15 @@ static bool may_lower_nice(void)
 }
 
 /* On a busy machine the end of a killed process would wait for it. */
-static void a_sleeping_worker_is_not_idle(void **state)
+static void a_sleeping_worker_is_not_nicer(void **state)
 {
+    const int before = getpriority(PRIO_PROCESS, 0);
     const struct timespec nap = {0, 1000000};
     struct desk desk = desk_create(true);
     struct dp_worker *worker = NULL;
     (void)state;
 
-    if (!may_lower_nice()) { /* it cannot leave SCHED_IDLE */
+    if (!may_lower_nice()) { /* it stays nicer */
         skip();
     }
     desk.idle = true;
@@ -148,8 +155,8 @@ static void a_sleeping_worker_is_not_idle(void **state)
     while (dp_worker_busy(worker)) {
         (void)nanosleep(&nap, NULL);
     }
-    assert_int_equal(desk.policy, SCHED_IDLE);
-    assert_int_equal(sched_getscheduler(desk.thread), SCHED_OTHER);
+    assert_int_equal(desk.nice, nicer(before, true));
+    assert_int_equal(getpriority(PRIO_PROCESS, (id_t)desk.thread), before);
     dp_worker_destroy(worker);
 }
 
@@ -206,8 +213,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_caller_continues_while_a_worker_runs),
-        cmocka_unit_test(an_idle_worker_runs_only_on_a_free_core),
-        cmocka_unit_test(a_sleeping_worker_is_not_idle),
+        cmocka_unit_test(an_idle_worker_is_nicer_than_others),
+        cmocka_unit_test(a_sleeping_worker_is_not_nicer),
         cmocka_unit_test(each_run_has_its_own_result),
         cmocka_unit_test(a_begun_task_is_finished_before_destroying),
         cmocka_unit_test(survives_a_failed_allocation),

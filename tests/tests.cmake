@@ -19,7 +19,7 @@ endif()
 
 # Every tests/unit/**/test_<noun>.c is a program of cmocka tests: no MPI, no GPU, seconds.
 file(GLOB_RECURSE dp_test_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
-file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c)
+file(GLOB dp_test_helpers CONFIGURE_DEPENDS tests/support/*.c tests/support/*/*.c)
 add_library(dp_test_helpers STATIC ${dp_test_helpers})
 target_link_libraries(dp_test_helpers PUBLIC dp_bench dp_runtime dp_ext_cmocka dp_ext_png
                       dp_ext_turbojpeg)

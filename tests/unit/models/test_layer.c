@@ -4,7 +4,7 @@
  * A layer alone, on arrays of its own: gradients against finite differences, devices against each
  * other, and what its plan states. Models of several layers are in test_pass.c.
  */
-#include "tests/support/layer_lab.h"
+#include "tests/support/models/layer_lab.h"
 
 static const struct layer_case cases[] = {
     {"dense:units=3", {1, {5}}, PLAIN},

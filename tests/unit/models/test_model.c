@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/config/config_load.h"
 #include "tests/support/arrays.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 #include "tests/support/stderr_text.h"
 
 #define MODEL_AT "model.cfg:1:"

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "tests/support/arrays.h"
-#include "tests/support/shape_cases.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/shape_cases.h"
+#include "tests/support/models/small_model.h"
 
 enum { ROWS = 3 * DP_TILE_ROWS_MIN - 1 };
 

@@ -4,7 +4,7 @@
  */
 #include "models/pass_profile.h"
 #include "tests/support/arrays.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 
 enum { ROWS = 12, MOST = 32 };
 

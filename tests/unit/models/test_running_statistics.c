@@ -1,7 +1,7 @@
 /* test_running_statistics.c - how a model's running statistics are updated by a batch. */
 #include "kernels/ref/ops_ref.h"
 #include "tests/support/arrays.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 
 static int blends; /* calls since a test has set it to 0 */
 

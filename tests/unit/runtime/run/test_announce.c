@@ -2,7 +2,7 @@
  * test_announce.c - what hooks get from a pass about tensors; test_pass.c tests the order.
  */
 #include "tests/support/arrays.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 
 enum { ROWS = 5 };
 

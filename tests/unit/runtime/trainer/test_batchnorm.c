@@ -3,7 +3,7 @@
  */
 #include "tests/support/arrays.h"
 #include "tests/support/local_world.h"
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 
 enum { ROWS = 5, RANKS_MAX = 3 };
 

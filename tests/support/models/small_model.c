@@ -1,11 +1,11 @@
-#include "tests/support/small_model.h"
+#include "tests/support/models/small_model.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/config/config_load.h"
 #include "tests/support/arrays.h"
-#include "tests/support/layer_run.h"
+#include "tests/support/models/layer_run.h"
 
 struct dp_config *config_from(const char *text)
 {

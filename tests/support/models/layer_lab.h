@@ -1,13 +1,13 @@
 /*
  * layer_lab.h - for tests: one layer on arrays of its own, which hold seeded numbers.
  */
-#ifndef DP_TESTS_SUPPORT_LAYER_LAB_H
-#define DP_TESTS_SUPPORT_LAYER_LAB_H
+#ifndef DP_TESTS_SUPPORT_MODELS_LAYER_LAB_H
+#define DP_TESTS_SUPPORT_MODELS_LAYER_LAB_H
 
 #include "base/plugin.h"
 #include "models/layer.h"
 #include "tests/support/arrays.h"
-#include "tests/support/layer_run.h"
+#include "tests/support/models/layer_run.h"
 
 enum { ROWS = 4, HALF = 2, ARRAYS = 16 };
 

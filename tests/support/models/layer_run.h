@@ -1,8 +1,8 @@
 /*
  * layer_run.h - for tests: one layer forward and backward on all rows, as a pass does it for tiles.
  */
-#ifndef DP_TESTS_SUPPORT_LAYER_RUN_H
-#define DP_TESTS_SUPPORT_LAYER_RUN_H
+#ifndef DP_TESTS_SUPPORT_MODELS_LAYER_RUN_H
+#define DP_TESTS_SUPPORT_MODELS_LAYER_RUN_H
 
 #include "models/layer.h"
 

@@ -2,8 +2,8 @@
  * shape_cases.h - for tests: small models that together have every way in which layers can share
  * memory, be fused, or be read by others.
  */
-#ifndef DP_TESTS_SUPPORT_SHAPE_CASES_H
-#define DP_TESTS_SUPPORT_SHAPE_CASES_H
+#ifndef DP_TESTS_SUPPORT_MODELS_SHAPE_CASES_H
+#define DP_TESTS_SUPPORT_MODELS_SHAPE_CASES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  *
  * Creating uses cmocka's assertions: on the main thread only.
  */
-#ifndef DP_TESTS_SUPPORT_SMALL_MODEL_H
-#define DP_TESTS_SUPPORT_SMALL_MODEL_H
+#ifndef DP_TESTS_SUPPORT_MODELS_SMALL_MODEL_H
+#define DP_TESTS_SUPPORT_MODELS_SMALL_MODEL_H
 
 #include "models/pass.h"
 #include "runtime/config/config.h"

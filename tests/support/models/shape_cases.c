@@ -1,4 +1,4 @@
-#include "tests/support/shape_cases.h"
+#include "tests/support/models/shape_cases.h"
 
 const struct shape_case shape_cases[] = {
     {"[6]", "[dense: {units: 5}, relu: {}, dense: {units: 4}, gelu: {}, dense: {units: 3}]", true},

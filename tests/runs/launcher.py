@@ -104,6 +104,14 @@ def case_keys_of_the_terminal_reach_mpirun_once():
     same(terminal.text.count("SIGINT"), 3, f"SIGINTs in {terminal.text!r}")
 
 
+def wait_until_stopped(pid):
+    end = time.monotonic() + harness.PATIENCE
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    while stat.read_text().rsplit(")", 1)[1].split()[0] != "T":
+        check(time.monotonic() < end, f"process {pid} does not stop")
+        time.sleep(0.01)
+
+
 def case_a_job_that_is_stopped_goes_on():
     terminal = Terminal()
     terminal.wait_for("up")
@@ -111,6 +119,8 @@ def case_a_job_that_is_stopped_goes_on():
     terminal.wait_for("SIGTSTP")
     pid, status = os.waitpid(terminal.pid, os.WUNTRACED)
     check(pid == terminal.pid and os.WIFSTOPPED(status), "Ctrl-Z does not stop it")
+    # The stand-in says so before it stops: what continues it earlier is lost.
+    wait_until_stopped(re.search(r"up (\d+)", terminal.text)[1])
     os.killpg(terminal.pid, signal.SIGCONT)
     terminal.wait_for("SIGCONT")
     same(terminal.finish(), 9, "the exit code")

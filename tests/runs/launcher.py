@@ -48,6 +48,9 @@ class Terminal:
         if self.pid == 0:
             os.execve(MPIRUN, ["mpirun", "9"], stand_in())
         self.text = ""
+        # The whole line: an unbuffered Python writes it in pieces.
+        self.wait_for("\n")
+        self.mpirun = int(re.match(r"up (\d+)", self.text)[1])
 
     def wait_for(self, text, times=1):
         end = time.monotonic() + harness.PATIENCE
@@ -88,7 +91,6 @@ def case_what_goes_in_and_comes_out_is_mpiruns():
 
 def case_keys_of_the_terminal_reach_mpirun_once():
     terminal = Terminal()
-    terminal.wait_for("up")
     terminal.press(b"\x03")
     terminal.wait_for("SIGINT")
     os.kill(terminal.pid, signal.SIGUSR1)
@@ -114,13 +116,12 @@ def wait_until_stopped(pid):
 
 def case_a_job_that_is_stopped_goes_on():
     terminal = Terminal()
-    terminal.wait_for("up")
     terminal.press(b"\x1a")
     terminal.wait_for("SIGTSTP")
     pid, status = os.waitpid(terminal.pid, os.WUNTRACED)
     check(pid == terminal.pid and os.WIFSTOPPED(status), "Ctrl-Z does not stop it")
     # The stand-in says so before it stops: what continues it earlier is lost.
-    wait_until_stopped(re.search(r"up (\d+)", terminal.text)[1])
+    wait_until_stopped(terminal.mpirun)
     os.killpg(terminal.pid, signal.SIGCONT)
     terminal.wait_for("SIGCONT")
     same(terminal.finish(), 9, "the exit code")

@@ -19,6 +19,7 @@
 #include "collectives/core/transport_mpi.h"
 #include "collectives/core/window_fits_mpi.h"
 #include "collectives/world/failure_detector.h"
+#include "collectives/world/host_names.h"
 #include "collectives/world/liveness.h"
 
 /* Open MPI settings that make a measured difference (docs/hosts.md). They never replace the user's
@@ -156,14 +157,15 @@ static dp_status watch(struct dp_world *world)
                                                 .launcher_s = launcher_ends ? MPIRUN_S : 0};
     dp_status status = DP_OK;
 
-    if (world->all->size > 1) {
+    status = dp_host_names_create(world->all, world->host, &world->hosts);
+    if (status == DP_OK && world->all->size > 1) {
         status = dp_liveness_create(world->all, &world->liveness);
     }
     if (status == DP_OK && world->all->size > 1) {
         status = dp_liveness_watchdog(world->liveness, world->host, &world->watchdog);
     }
     if (status == DP_OK && world->all->size > 1) {
-        status = dp_liveness_gather(world->liveness, &world->gather);
+        status = dp_liveness_gather(world->liveness, world->hosts, &world->gather);
     }
     if (status == DP_OK && world->all->size > 1) {
         config.watchdog = world->watchdog;
@@ -183,6 +185,7 @@ static dp_status watch(struct dp_world *world)
         dp_hang_gather_destroy(world->gather);
         dp_watchdog_destroy(world->watchdog);
         dp_liveness_destroy(world->liveness);
+        dp_host_names_destroy(world->hosts);
         dp_group_destroy(world->all);
     }
     return status;
@@ -386,7 +389,9 @@ static void leave_behind(struct dp_world *world)
     dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
+    dp_host_names_destroy(world->hosts);
     dp_group_destroy(world->all);
+    world->hosts = NULL;
     world->gather = NULL;
     world->watchdog = NULL;
     world->liveness = NULL;
@@ -464,6 +469,7 @@ void dp_world_destroy(struct dp_world *world)
     dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
+    dp_host_names_destroy(world->hosts);
     dp_world_unite(world);
     dp_group_destroy(world->all);
     if (world->mpi && !shrunk) {

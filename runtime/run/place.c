@@ -28,18 +28,18 @@ dp_status dp_run_place(struct dp_run_job *job)
     dp_status status = dp_machine_create(&job->machine);
 
     memset(&mine, 0, sizeof(mine));
-    job->places = dp_zalloc((size_t)group->size, sizeof(*job->places));
+    job->places = group->rank == 0 ? dp_zalloc((size_t)group->size, sizeof(*job->places)) : NULL;
     cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (status == DP_OK && (job->places == NULL || cpusets == NULL)) {
+    if (status == DP_OK && ((group->rank == 0 && job->places == NULL) || cpusets == NULL)) {
         status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
     }
     status = dp_group_agree(group, status); /* before any rank gathers: all do, or none */
-    if (status != DP_OK || job->places == NULL || cpusets == NULL) {
+    if (status != DP_OK || cpusets == NULL) {
         dp_free(cpusets);
         return status;
     }
     dp_machine_cpuset_bytes(job->machine, cpuset);
-    status = dp_group_allgather(group, cpuset, DP_CPUSET_BYTES, cpusets);
+    status = dp_group_gather_node(group, cpuset, DP_CPUSET_BYTES, cpusets);
     for (int i = 0; i < group->size; i++) { /* keeps those of this node, at the beginning */
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
@@ -68,7 +68,8 @@ dp_status dp_run_place(struct dp_run_job *job)
     if (self == 0) {
         warn_of_tcp(job->world);
     }
-    return dp_group_allgather(group, &mine, sizeof(mine), job->places);
+    job->place = mine;
+    return dp_group_gather(group, &mine, sizeof(mine), job->places);
 }
 
 void dp_run_warn_of_far_gpu(const struct dp_run_job *job)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "collectives/core/transport.h"
 
 /* A message of PIECES is sent in more pieces than may be in flight. */
 enum { RANKS_MAX = 64, LONGEST = 70000, PIECES = 2700001 };
@@ -255,6 +256,16 @@ static size_t check_gather(struct dp_group *group, const void *unused)
 }
 
 /* Among ranks of a node, again and again: no rank may see what another shows next. */
+/* A part of the group comes and goes. */
+static size_t wrong_part(struct dp_group *group)
+{
+    struct dp_group *part = NULL;
+    const size_t wrong = dp_group_sub_create(group, &group->rank, 1, &part) != DP_OK;
+
+    dp_group_destroy(part);
+    return wrong;
+}
+
 static size_t check_gather_node(struct dp_group *group, const void *unused)
 {
     unsigned char mine[DP_NODE_RECORD];
@@ -263,6 +274,7 @@ static size_t check_gather_node(struct dp_group *group, const void *unused)
 
     (void)unused;
     for (int turn = 0; turn < 20 && wrong == 0; turn++) {
+        wrong += turn == 10 ? wrong_part(group) : 0;
         fill_bytes(mine, sizeof(mine), group->rank + turn);
         wrong += dp_group_gather_node(group, mine, sizeof(mine), all) != DP_OK;
         for (int rank = 0; rank < group->size; rank++) {

@@ -86,6 +86,16 @@ def case_scripts_set_what_programs_set_for_themselves():
             same(found.get(name), own.get(name, value), name)
 
 
+def case_omp_num_threads_makes_threads_fewer_but_not_more_than_cores():
+    harness.program = "ddp_train"
+    for asked, told in (("1", 0), ("1,2", 0), ("99999", 1)):
+        result = Started([small_cfg(), "--dry-run"], env={"OMP_NUM_THREADS": asked}).finish()
+        same((result.code, len(result.complaints)), (0, told), f"code and lines of\n{result}\n")
+        check(told == 1 or "1 thread a rank" in result.out, f"{result}")
+        check(told == 0 or f"warning: OMP_NUM_THREADS={asked}: a rank has" in result.err,
+              f"{result}")
+
+
 def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():
     """Loading all of it takes a quarter of a second where Debian's libfabric is installed."""
     log = harness.scratch / "loaded"

@@ -337,9 +337,7 @@ dp_status dp_group_gather_node(struct dp_group *group, const void *mine, size_t 
     }
     side = group->board + (size_t)(group->boards++ % 2) * DP_NODE_RECORD;
     memcpy(side, mine, bytes);
-    atomic_thread_fence(memory_order_seq_cst);
     DP_TRY(dp_group_barrier(group));
-    atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < group->size; i++) {
         const void *theirs =
             group->node_of[i] == group->node_of[group->rank] ? dp_group_peer(group, side, i) : NULL;

@@ -8,13 +8,13 @@
 
 #include "base/log.h"
 #include "collectives/core/backoff.h"
+#include "collectives/core/mpi/window_mpi.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/node_rule.h"
 #include "collectives/core/open_transfers_mpi.h"
 #include "collectives/core/pieces_mpi.h"
 #include "collectives/core/shrink_mpi.h"
 #include "collectives/core/transport.h"
-#include "collectives/core/window_mpi.h"
 
 enum { TAG = 7 };
 

@@ -25,9 +25,9 @@ struct dp_hang_gather;
 /* What a host has reported: a death, by which the job ends, so that there is no hang; the hang. */
 enum dp_hang_news { DP_HANG_DEATH = 1, DP_HANG_REPORT = 2 };
 
-/* *out is NULL where this host has no connection. names: of all hosts. speaker: of this host, in memory that its ranks
- * share, zeroed; NULL: there is none, and only the first rank has the connections. All are
- * borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
+/* *out is NULL where this host has no connection. names: of all hosts. speaker: of this host, in
+ * memory that its ranks share, zeroed; NULL: there is none, and only the first rank has the
+ * connections. All are borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
 DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
                                            const struct dp_host_names *names, atomic_int *speaker,
                                            struct dp_hang_gather **out);

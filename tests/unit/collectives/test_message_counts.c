@@ -256,7 +256,8 @@ static void gathering_takes_ranks_times_log_ranks_messages(void **state)
 }
 
 /* Of each node one rank sends its name to one of each other node: that is all that grows as the
- * square of something, of nodes, and with 8 ranks on each of them stays below what agreeing takes. */
+ * square of something, of nodes, and with 8 ranks on each of them stays below what agreeing
+ * takes. */
 static void names_of_hosts_go_between_first_ranks_only(void **state)
 {
     (void)state;
@@ -275,8 +276,9 @@ static void names_of_hosts_go_between_first_ranks_only(void **state)
     }
 }
 
-/* What ranks send each other until the first step: each call as often as a debugger counted in a run
- * of models/mlp.cfg, and records of that size. What ranks of a node show each other is in memory. */
+/* What ranks send each other until the first step: each call as often as a debugger counted in a
+ * run of models/mlp.cfg, and records of that size. What ranks of a node show each other is in
+ * memory. */
 static void a_start_takes_ranks_times_log_ranks_messages_and_bytes(void **state)
 {
     static const struct {

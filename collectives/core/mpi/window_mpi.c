@@ -1,13 +1,13 @@
-#include "collectives/core/window_mpi.h"
+#include "collectives/core/mpi/window_mpi.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/log.h"
-#include "collectives/core/left_memory.h"
+#include "collectives/core/mpi/left_memory.h"
+#include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/shrink_mpi.h"
-#include "collectives/core/window_fits_mpi.h"
 
 /* The longest piece that counts as small, and room for all of them: four pages of a rank. What is
  * released there is not used again, so that nobody can still see what others then write. */

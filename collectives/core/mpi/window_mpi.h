@@ -5,8 +5,8 @@
  * To make a window costs MPI some ten rounds over all ranks. So small pieces, of which a run has
  * most, are cut from one window that is made once.
  */
-#ifndef DP_COLLECTIVES_CORE_WINDOW_MPI_H
-#define DP_COLLECTIVES_CORE_WINDOW_MPI_H
+#ifndef DP_COLLECTIVES_CORE_MPI_WINDOW_MPI_H
+#define DP_COLLECTIVES_CORE_MPI_WINDOW_MPI_H
 
 #include <mpi.h>
 #include <stdbool.h>

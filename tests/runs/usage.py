@@ -118,6 +118,34 @@ def case_of_many_ranks_those_that_wait_for_others_to_start_sleep():
     check(slept < 3000, f"a rank slept {slept} times in 2 s")
 
 
+def opened_by_rank_0(ranks):
+    """How many files, without /proc, which what watches a run reads now and then; and how many of
+    them are the memory that Open MPI shares with one rank."""
+    log = harness.scratch / f"opened.{ranks}"
+    # Open MPI reads more of the machine where it does not bind ranks to cores: here it never does.
+    launch = [str(harness.ROOT / "launch/mpirun"), "--bind-to", "none", "-np", str(ranks), "sh",
+              "-c", 'test "$OMPI_COMM_WORLD_RANK" != 0 || '
+              f'exec strace -f -qq -e trace=openat -o {log} "$@"; exec "$@"', "sh"]
+    result = Started([small_cfg(), "--steps", 1, "--out", harness.scratch / f"of{ranks}"],
+                     wrapper=launch).finish()
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    paths = [path for path in re.findall(r'openat\([^"]*"([^"]*)"', log.read_text())
+             if not path.startswith("/proc/")]
+    return len(paths), sum("segment" in path for path in paths)
+
+
+def case_the_files_that_a_rank_opens_grow_by_one_a_rank():
+    harness.program = "ddp_train"
+    try:
+        subprocess.run(["strace", "-o", "/dev/null", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        raise harness.Skipped("strace is missing, or may not trace here") from why
+    (few, few_segments), (many, many_segments) = opened_by_rank_0(2), opened_by_rank_0(8)
+    check(few > 100, f"files of a rank of 2: {few}")
+    check(many_segments - few_segments <= 6, f"segments: {few_segments}, {many_segments}")
+    check(many - many_segments <= few - few_segments + 4, f"files: {few}, {many}")
+
+
 def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():
     """Loading all of it takes a quarter of a second where Debian's libfabric is installed."""
     log = harness.scratch / "loaded"

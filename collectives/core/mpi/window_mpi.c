@@ -231,7 +231,7 @@ void *dp_mpi_window_alloc(struct dp_group *group, enum dp_purpose purpose, size_
     }
     *w = (struct dp_mpi_window){.window = MPI_WIN_NULL, .bytes = bytes, .purpose = purpose};
     w->pieces = dp_zalloc((size_t)group->size, sizeof(*w->pieces));
-    if (!find_most(link->comm, w->pieces != NULL, bytes, &most)) {
+    if (!find_most(link->comm, w->pieces != NULL, bytes, &most) || w->pieces == NULL) {
         window_close(group, w);
         return NULL;
     }

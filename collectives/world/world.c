@@ -393,14 +393,22 @@ static void leave_behind(struct dp_world *world)
     world->all = world->train = NULL;
 }
 
+int dp_world_fitting(int ranks, int lanes)
+{
+    int most = lanes > 0 ? lanes : ranks;
+
+    while (most > ranks) {
+        most /= 2;
+    }
+    return most;
+}
+
 /* Of the ranks of `after` those that go on; MPI_COMM_NULL on the others. */
 static dp_status choose(MPI_Comm after, int size, int lanes, MPI_Comm *out)
 {
-    int rank = 0, most = lanes > 0 ? lanes : size;
+    const int most = dp_world_fitting(size, lanes);
+    int rank = 0;
 
-    while (most > size) {
-        most /= 2;
-    }
     *out = after;
     if (most == size) {
         return DP_OK;

@@ -105,6 +105,10 @@ void dp_world_allow_shrink(struct dp_world *world, bool on);
  * takes up to some seconds to find out. Local. */
 bool dp_world_lost(struct dp_world *world);
 
+/* How many of so many ranks can share `lanes`, a power of two: the most that divide it. 0 lanes:
+ * all ranks. */
+int dp_world_fitting(int ranks, int lanes);
+
 /* Ranks that were lost, by the numbers that they had when the job began; the first of them. */
 struct dp_world_loss {
     int count, left; /* how many; how many ranks live */

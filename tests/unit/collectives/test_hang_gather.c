@@ -19,13 +19,13 @@ enum { RANKS = 5, STUCK_NODE = 2, ROW_LEAST = 256 };
 static atomic_bool drips;
 
 /* The linker takes this one, and not libc's. */
-ssize_t recv(int fd, void *buffer, size_t length, int flags)
+ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
     static atomic_uint calls;
-    const bool row = (flags & MSG_PEEK) == 0 && length > ROW_LEAST;
+    const bool row = (flags & MSG_PEEK) == 0 && n > ROW_LEAST;
     const bool one = row && atomic_load(&drips) && atomic_fetch_add(&calls, 1) % 2 == 0;
 
-    return recvfrom(fd, buffer, one ? 1 : length, flags, NULL, NULL);
+    return recvfrom(fd, buf, one ? 1 : n, flags, NULL, NULL);
 }
 
 /* Ranks 1 and 2 are on one host; hosts 0 to 3. */

@@ -27,14 +27,14 @@
 static int simulated_ms = -1;
 
 /* The linker takes this one, and not libc's. */
-int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict length)
+int getsockopt(int fd, int level, int optname, void *restrict optval, socklen_t *restrict optlen)
 {
-    if (level == IPPROTO_TCP && name == TCP_INFO && simulated_ms >= 0) {
-        struct tcp_info *info = value;
+    if (level == IPPROTO_TCP && optname == TCP_INFO && simulated_ms >= 0) {
+        struct tcp_info *info = optval;
         info->tcpi_last_ack_recv = (uint32_t)simulated_ms;
         return 0;
     }
-    return (int)syscall(SYS_getsockopt, fd, level, name, value, length);
+    return (int)syscall(SYS_getsockopt, fd, level, optname, optval, optlen);
 }
 
 /* Whether a loss is seen within a second. */

@@ -33,6 +33,7 @@ struct dp_world {
     struct dp_failure_detector *detector; /* owned; NULL: alone */
     int *first_rank_of;  /* owned, [all->size]: the numbers that the ranks had when the job began */
     atomic_bool shrinks; /* see dp_world_allow_shrink() */
+    double hang_s;       /* of dp_world_allow_hang() */
     atomic_int cancel;
     bool broken; /* this rank failed where the others may wait for it: only dp_world_abort() helps;
                   * set by whoever finds out */

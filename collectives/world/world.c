@@ -392,16 +392,6 @@ static void leave_behind(struct dp_world *world)
     world->all = world->train = NULL;
 }
 
-int dp_world_fitting(int ranks, int lanes)
-{
-    int most = lanes > 0 ? lanes : ranks;
-
-    while (most > ranks) {
-        most /= 2;
-    }
-    return most;
-}
-
 /* Of the ranks of `after` those that go on; MPI_COMM_NULL on the others. */
 static dp_status choose(MPI_Comm after, int size, int lanes, MPI_Comm *out)
 {
@@ -436,7 +426,14 @@ static dp_status shrink(struct dp_world *world, int lanes, struct dp_world_loss 
 
 bool dp_world_shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss)
 {
+    const bool reports = dp_liveness_lost(world->liveness).reports;
+
     if (shrink(world, lanes, loss) != DP_OK) {
+        if (reports) {
+            dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+                   "another rank has died before the others could go on without the first: the "
+                   "job ends, start it again with --resume");
+        }
         end_job(dp_status_exit(DP_ERR_HUNG));
     }
     return everyone != MPI_COMM_NULL;

@@ -108,7 +108,15 @@ bool dp_world_lost(struct dp_world *world);
 
 /* How many of so many ranks can share `lanes`, a power of two: the most that divide it. 0 lanes:
  * all ranks. */
-int dp_world_fitting(int ranks, int lanes);
+static inline int dp_world_fitting(int ranks, int lanes)
+{
+    int most = lanes > 0 ? lanes : ranks;
+
+    while (most > ranks) {
+        most /= 2;
+    }
+    return most;
+}
 
 /* Ranks that were lost, by the numbers that they had when the job began; the first of them. */
 struct dp_world_loss {
@@ -120,7 +128,7 @@ struct dp_world_loss {
  * After dp_world_lost(): makes the world one of the ranks that live, which keep their order, and
  * get new numbers. Nothing that was made with the old one is left, but dp_world itself. Collective
  * over them. Where that fails, as when another rank dies meanwhile, the job ends with the code of
- * DP_ERR_HUNG.
+ * DP_ERR_HUNG, after an error by the rank that reported the first one.
  *
  *   lanes  a power of two: of the ranks so many go on that they divide it, the first ones; 0: all
  *

@@ -143,7 +143,8 @@ def case_cifar10_is_trained_on_with_the_names_of_its_classes():
     (folder / "batches.meta.txt").write_text("\n".join(CIFAR10) + "\n\n")
     out = harness.scratch / "out"
     cfg = harness.scratch / "cifar10.cfg"
-    cfg.write_text(MODEL.format(source="cifar10", dir=folder, more=", label: last", input="[32, 32, 3]",
+    cfg.write_text(MODEL.format(source="cifar10", dir=folder, more=", label: last",
+                                input="[32, 32, 3]",
                                 layers="    - flatten: {}\n    - dense: {units: 10}\n"))
     result = train_well(cfg, "--out", out, ranks=2)
     check(": 50 training rows, " in result.out, f"{result}")

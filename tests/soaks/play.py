@@ -47,8 +47,9 @@ LINES = {
 }
 # Where the fault may not come to be: the run ends before, or has fewer writes, or messages.
 MAY_MISS = ("kill write", "torn write", "full disk", "i/o error", "no memory", "flip message")
-# A request that came too late.
+# A request that came too late: while something could be left out still, and when all was done.
 LATE_REQUEST = "asked to stop after the last step"
+REQUEST = re.compile(r"^(SIGTERM to a rank|SIGUSR1 to (mpirun|a rank))$")
 BESIDE = "slow, beside another"
 OF_MPI = re.compile(r"\[\S+\]\[\[\d+,\d+\],\d+\]\[\S*/btl_tcp\S*\] ")
 AFTER_DEATH = re.compile(r"^(SIGKILL|SIGTERM|SIGINT) to mpirun$")  # nobody may be left to write
@@ -355,6 +356,9 @@ def play_attempt(soak, case, attempt, number, folder, results):
             acted = act(started, fault, case.setup, attempt.ranks, out, step)
     finally:
         result = started.finish(LIMIT_S)
+    # It may wait for two steps of 30 ms before it asks.
+    if outside and REQUEST.match(outside[0].kind) and step >= end - 2:
+        acted = acted and not (result.code == 0 and f"finished after {end} step" in result.out)
     results.append(f"DP_FAULT='{';'.join(texts)}' {result}")
     main = attempt.faults[0]
     happened = acted if outside else reached(main, texts[0], result)

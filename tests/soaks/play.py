@@ -127,7 +127,7 @@ class Soak:
                 os.utime(entry, (time.time() - 7200, time.time() - 7200), follow_symlinks=False)
         wrapper = []
         if setup.hosts:
-            slots = -(-ranks // setup.hosts)
+            slots = slots_of(ranks, setup)
             wrapper += [ROOT / "launch/netlab", setup.hosts, "--slots", slots, "--"]
         if supervised:
             wrapper += [ROOT / "launch/supervise", "--pause", "0.1", "--", self.home / "once"]
@@ -208,7 +208,7 @@ def act(started, fault, setup, ranks, out, step):
             return False
         time.sleep(0.005)
     if fault.kind.startswith("link"):
-        return change_link(started, fault, setup)
+        return change_link(started, fault, setup, ranks)
     time.sleep(0.05 * fault.numbers[0])
     living = started.ranks()
     if started.process.poll() is not None or len(living) < ranks:
@@ -230,9 +230,15 @@ def act(started, fault, setup, ranks, out, step):
     return True
 
 
-def change_link(started, fault, setup):
-    """Of a host but the first one, where mpirun is."""
-    host = f"h{2 + int(fault.rank * (setup.hosts - 1))}"
+def slots_of(ranks, setup):
+    """Ranks of a host; the last hosts may have fewer, or none."""
+    return -(-ranks // setup.hosts)
+
+
+def change_link(started, fault, setup, ranks):
+    """Of a host with ranks but the first one, where mpirun is: one without would not be missed."""
+    others = -(-ranks // slots_of(ranks, setup)) - 1
+    host = f"h{2 + int(fault.rank * others)}"
     try:
         if fault.kind == "link slow":
             hosts.on_bridge(started, f"tc qdisc replace dev {host} root tbf rate "

@@ -1,5 +1,6 @@
 """Plays the cases of a soak: starts runs, lets faults happen, judges how they end, goes on, and
 compares what is left in the end with a run without faults."""
+import contextlib
 import dataclasses
 import json
 import os
@@ -239,18 +240,28 @@ def change_link(started, fault, setup, ranks):
     """Of a host with ranks but the first one, where mpirun is: one without would not be missed."""
     others = -(-ranks // slots_of(ranks, setup)) - 1
     host = f"h{2 + int(fault.rank * others)}"
-    try:
-        if fault.kind == "link slow":
-            hosts.on_bridge(started, f"tc qdisc replace dev {host} root tbf rate "
-                            f"{int(1 + 9 * fault.numbers[0])}mbit burst 128kb latency 50ms")
+    if fault.kind == "link slow":
+        return in_lab(started, f"tc qdisc replace dev {host} root tbf rate "
+                      f"{int(1 + 9 * fault.numbers[0])}mbit burst 128kb latency 50ms")
+    done = in_lab(started, f"ip link set {host} down")
+    if done and fault.kind == "link cut for a while":
+        time.sleep(0.5 + 3 * fault.numbers[0])
+        done = in_lab(started, f"ip link set {host} up")
+    return done
+
+
+def in_lab(started, command):
+    """Runs it where the lab's bridge is; False once the lab has gone. A busy machine may refuse it
+    for a moment.
+    """
+    for _ in range(300):
+        if started.process.poll() is not None:
+            return False
+        with contextlib.suppress(subprocess.CalledProcessError, StopIteration):
+            hosts.on_bridge(started, command)
             return True
-        hosts.on_bridge(started, f"ip link set {host} down")
-        if fault.kind == "link cut for a while":
-            time.sleep(0.5 + 3 * fault.numbers[0])
-            hosts.on_bridge(started, f"ip link set {host} up")
-    except (subprocess.CalledProcessError, StopIteration):  # the lab has gone
-        return False
-    return True
+        time.sleep(0.1)
+    raise Wrong(f"the lab does not take {command!r}")
 
 
 # ---- judging ----

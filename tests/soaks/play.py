@@ -27,8 +27,9 @@ CODES = {
     "kill step": {137}, "kill bucket": {137}, "kill write": {137}, "torn write": {137},
     "full disk": {0, 74}, "i/o error": {0, 74}, "no memory": {0, 69, 70},
     "stop": {76}, "stop in a bucket": {76}, "slow": {0}, "slow in a bucket": {0}, "leak": {0},
-    # mpirun's own code: the rank has left with 0, and the others were ended
-    "exit": {1}, "exit in a bucket": {1},
+    # mpirun's own code: the rank has left with 0, and the others were ended; or, where mpirun hears
+    # of it later, that of the rank that noticed
+    "exit": {1, 70}, "exit in a bucket": {1, 70},
     "flip weight": {70}, "flip optimizer": {70}, "flip message": {70}, "flip gradient": {70},
     "SIGKILL to a rank": {137}, "SIGKILL to mpirun": {137}, "SIGTERM to a rank": {75},
     "SIGTERM to mpirun": {1}, "SIGINT to mpirun": {1}, "SIGUSR1 to mpirun": {75},

@@ -106,12 +106,17 @@ static dp_status check_label(const struct dp_samples *s, enum dp_set set, size_t
         return DP_OK;
     }
     if (outputs > 0) {
-        (void)snprintf(problem, sizeof(problem),
-                       "label %.17g is not one of 0 to %d, for which the model has outputs: give "
-                       "the model more, or mend the label",
-                       label, outputs - 1);
+        (void)snprintf(
+            problem, sizeof(problem),
+            "label %.12g is not one of 0 to %d, for which the model has outputs: %s", label,
+            outputs - 1,
+            label != floor(label)
+                ? "classes are whole numbers: is something else the label, or train.loss to be mse?"
+            : label == outputs ? "classes count from 0: give the model one more, or "
+                                 "subtract 1 from labels"
+                               : "give the model more, or mend the label");
     } else {
-        (void)snprintf(problem, sizeof(problem), "label %.17g: labels are whole numbers from 0 up",
+        (void)snprintf(problem, sizeof(problem), "label %.12g: labels are whole numbers from 0 up",
                        label);
     }
     return refuse_label(s, set, i, problem);

@@ -47,6 +47,13 @@ static dp_status check_model(const struct dp_samples *s)
     const size_t outputs = s->config.targets > 0 ? s->config.targets : (size_t)most;
     struct dp_problem problem;
 
+    if (s->config.resize != DP_RESIZE_AUTO && s->found.shape.count > 0 &&
+        s->found.shape.height == 0) {
+        return DP_FAIL(DP_ERR_CONFIG,
+                       "data.resize: samples of %s are rows of numbers, which have no size to "
+                       "change: leave it out",
+                       place_of(s));
+    }
     if (s->config.input.count > 0 &&
         dp_decode_check(&s->found.shape, &s->config.input, s->config.resize, &problem) != DP_OK) {
         return DP_FAIL(DP_ERR_DATA, "%s: %s", place_of(s), problem.text);
@@ -88,6 +95,7 @@ static void fill_info(struct dp_samples *s)
     s->info.units = units_of(s, DP_SET_TRAIN) + units_of(s, DP_SET_TEST);
     if (count[DP_SET_TEST] == 0 && !s->config.only_train) {
         s->split = dp_split_of(count[DP_SET_TRAIN], s->config.test_fraction);
+        s->info.split = true;
         s->info.count[DP_SET_TRAIN] = s->split.count - s->split.test;
         s->info.count[DP_SET_TEST] = s->split.test;
     } else {

@@ -19,6 +19,7 @@ struct dp_samples_info {
     const char *const *class_names;
     const char *note;
     bool any_order; /* readers can be had at once; else after dp_samples_hold() */
+    bool split;     /* the test set was a part of the training set */
     bool whole;     /* dp_samples_load() can be used */
     bool resized;   /* images of other sizes than the model's, or of any */
     size_t units;   /* of both sets: see source.h; 0: there are none */

@@ -5,17 +5,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/text_width.h"
 
 enum { TEXT_BYTES = 4096 };
-
-/* Columns that a character takes on a terminal: East Asian ones and emoji take two, which is said
- * of too many rather than of too few. */
-static int columns_of(const char *piece)
-{
-    const unsigned char *c = (const unsigned char *)piece;
-
-    return c[0] < 0xe1 ? (int)(c[0] < 0x80 ? strlen(piece) : 1) : 2;
-}
 
 /* Whether a line may end here: at a space, but not between a number and its percent sign. */
 static bool may_break(const char *at)
@@ -25,14 +17,13 @@ static bool may_break(const char *at)
 
 size_t dp_paragraph_break(const char *text, int columns)
 {
-    char piece[DP_TEXT_PIECE];
     size_t at = 0, space = 0;
     int used = 0;
 
     while (text[at] != '\0') {
-        const size_t bytes = dp_text_piece(text + at, piece);
+        size_t bytes;
 
-        used += columns_of(piece);
+        used += dp_text_piece_width(text + at, &bytes);
         if (used > columns && !may_break(text + at)) {
             return space > 0 ? space : at > 0 ? at : bytes;
         }

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/text_width.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/page/page_step.h"
 
-enum { HOST_WIDTH = 8 };
+enum { HOST_WIDTH = 8, HOST_BYTES = 64 };
 
 /* A row of parts and their sum, or their headings where step_ms is NULL. */
 static void print_parts(const double *step_ms, FILE *out)
@@ -26,10 +26,10 @@ static void print_parts(const double *step_ms, FILE *out)
 
 static void print_rank(const struct dp_run_rank *rank, FILE *out)
 {
-    char host[HOST_WIDTH + 1];
+    char host[HOST_BYTES];
 
-    (void)dp_text_clean(rank->host, host, sizeof(host));
-    (void)fprintf(out, "%4" PRId64 " %-*s", rank->rank, HOST_WIDTH, host);
+    dp_text_cell(rank->host, HOST_WIDTH, host, sizeof(host));
+    (void)fprintf(out, "%4" PRId64 " %s", rank->rank, host);
     print_parts(rank->step_ms, out);
 }
 

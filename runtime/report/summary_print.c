@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_width.h"
 #include "runtime/report/colour.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/layers/layers_table.h"
@@ -173,7 +174,7 @@ static int width_of(const struct dp_run_summary *summary, const struct dp_report
     char cell[CELL_BYTES];
 
     for (int i = 0; is_text(row) && i < summary->rank_count; i++) {
-        const int length = (int)strlen(dp_figure_value(cell, row, &summary->ranks[i]));
+        const int length = dp_text_width(dp_figure_value(cell, row, &summary->ranks[i]));
         const int bounded = length < row->width ? length : row->width;
         width = bounded > width ? bounded : width;
     }
@@ -188,15 +189,19 @@ static void print_rank(const struct dp_run_summary *summary, const struct dp_run
     const char *before = "";
 
     for (int c = 0; (row = dp_report_rank_row(c)) != NULL; c++) {
-        char cell[CELL_BYTES], clean[CELL_BYTES];
+        char cell[CELL_BYTES], padded[4 * CELL_BYTES];
+        const char *text;
 
         if (row->kind == DP_REPORT_PARTS || row->width == 0) {
             continue; /* parts have a table of their own */
         }
-        (void)dp_text_clean(rank != NULL ? dp_figure_value(cell, row, rank) : row->text, clean,
-                            is_text(row) ? (size_t)row->width + 1 : sizeof(clean));
-        (void)fprintf(out, is_text(row) ? "%s%-*s" : "%s%*s", before, width_of(summary, row),
-                      clean);
+        text = rank != NULL ? dp_figure_value(cell, row, rank) : row->text;
+        if (is_text(row)) {
+            dp_text_cell(text, width_of(summary, row), padded, sizeof(padded));
+            (void)fprintf(out, "%s%s", before, padded);
+        } else {
+            (void)fprintf(out, "%s%*s", before, row->width, text);
+        }
         before = " ";
     }
     (void)fprintf(out, "\n");

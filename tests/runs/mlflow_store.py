@@ -47,8 +47,10 @@ def case_mlflow_reads_what_was_added():
     store, out = harness.scratch / "mlruns", harness.scratch / "it's a: run"
     train_well(small_cfg(), "--set", "train.steps=24", "--out", out, ranks=2)
     for _ in range(2):  # the second time replaces the first
-        result = report(out, "--mlflow", store, "--no-page")
+        result = report(out, "--mlflow", store.name, "--no-page")
         check(result.code == 0 and not result.err, f"{result}")
+    where = next(store.glob("*/meta.yaml")).read_text()
+    check(f"artifact_location: 'file://{store}/" in where, f"{where}")
     told = read_store(python, store)
     same(len(told), 1, f"runs in {told}")
     run, summary, steps = told[0], run_json(out), metrics(out, "step")

@@ -115,6 +115,21 @@ def case_bad_lines_are_replaced_where_that_is_wanted_alike_on_all_ranks():
           and "train.csv: line 78: data.on_bad_sample" in result.errors[0], f"{result}")
 
 
+def case_what_is_odd_about_a_table_is_a_warning():
+    folder = harness.scratch / "odd"
+    folder.mkdir()
+    rows = "".join(f"1,{i},{i % 7},3,4\n" for i in range(60))
+    (folder / "train.csv").write_text("1,2,3,4,0\n" + rows)
+    (folder / "test.csv").write_text(rows)
+    cfg = model("csv", folder, ", test_fraction: 0.1, test_samples: 7")
+    result = train_well(cfg, "--out", harness.scratch / "out", "--steps", 1, ranks=2)
+    for words in ("the first line of train.csv counts up: it is taken as a row",
+                  "data.test_samples: has no effect with data.source csv, ",
+                  "has a test set, which is used: data.test_fraction has no effect",
+                  "all training rows have class 1: there is nothing to learn"):
+        same(sum(words in line for line in result.warnings), 1, f"times {words!r} in {result}")
+
+
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
@@ -128,10 +143,12 @@ def case_cifar10_is_trained_on_with_the_names_of_its_classes():
     (folder / "batches.meta.txt").write_text("\n".join(CIFAR10) + "\n\n")
     out = harness.scratch / "out"
     cfg = harness.scratch / "cifar10.cfg"
-    cfg.write_text(MODEL.format(source="cifar10", dir=folder, more="", input="[32, 32, 3]",
+    cfg.write_text(MODEL.format(source="cifar10", dir=folder, more=", label: last",
+                                input="[32, 32, 3]",
                                 layers="    - flatten: {}\n    - dense: {units: 10}\n"))
-    text = train_well(cfg, "--out", out, ranks=2).out
-    check(": 50 training rows, " in text, text)
+    result = train_well(cfg, "--out", out, ranks=2)
+    check(": 50 training rows, " in result.out, f"{result}")
+    check("data.label: has no effect with data.source cifar10" in result.warnings[0], f"{result}")
     report = run_json(out)
     same((report["classes"], report["final"]["test_accuracy"]), (CIFAR10, 1.0), "the report")
 

@@ -179,10 +179,12 @@ static dp_status make_set(struct dp_class_folders *f, struct set *set)
 static dp_status refuse_class(const char *path, size_t left_out, size_t folders)
 {
     if (folders > 0) {
-        return DP_FAIL(DP_ERR_DATA,
-                       "%s: has folders, but no PNG or JPEG: pictures of a class lie directly in "
-                       "its folder; set data.dir to the folder of classes, or of train and test",
-                       path);
+        return DP_FAIL(
+            DP_ERR_DATA,
+            "%s: has folders, but no PNG or JPEG: pictures of a class lie directly in "
+            "its folder; set data.dir to the folder of classes, or to that of sets, which are "
+            "named train and test",
+            path);
     }
     return DP_FAIL(DP_ERR_DATA, "%s: a class without a PNG or JPEG: %s", path,
                    left_out > 0 ? "convert what is there to one of them, or take the folder out"
@@ -335,6 +337,12 @@ static dp_status list_all(struct dp_class_folders *f, const char *dir, bool othe
         return make_set(f, test); /* without pictures */
     }
     status = list_folder(f, test->path, FOLDER_ENTRY, &folders);
+    if (status == DP_OK && folders.count == 0 && other_names) { /* else a part is split off */
+        status = DP_FAIL(DP_ERR_DATA,
+                         "%s: has no folders of classes, as %s has: sort its pictures into them, "
+                         "or set data.test_fraction",
+                         test->path, f->sets[DP_SET_TRAIN].path);
+    }
     status = status == DP_OK ? list_test(f, &folders) : status;
     dp_name_list_release(&folders);
     return status;

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
     NUMBER_MOST = 127, /* characters */
@@ -23,10 +24,29 @@ struct field {
 
 /* ---- fields ---- */
 
+/* After the quotes that a field begins with; `at` where it has none, or only one. */
+static const char *after_quotes(const char *at, const char *end)
+{
+    const char *quote = at;
+
+    while (quote < end && *quote == ' ') {
+        quote++;
+    }
+    if (quote == end || *quote != '"') {
+        return at;
+    }
+    quote = memchr(quote + 1, '"', (size_t)(end - quote - 1));
+    while (quote != NULL && quote + 1 < end && quote[1] == '"') { /* one within the field */
+        quote = memchr(quote + 2, '"', (size_t)(end - quote - 2));
+    }
+    return quote == NULL ? at : quote + 1;
+}
+
 /* The field that begins at `at`, up to the separator or the end of the line. */
 static struct field field_at(const char *at, const char *end, char separator)
 {
-    const char *stop = memchr(at, separator, (size_t)(end - at));
+    const char *from = after_quotes(at, end);
+    const char *stop = memchr(from, separator, (size_t)(end - from));
 
     return (struct field){at, stop != NULL ? stop : end};
 }
@@ -151,14 +171,29 @@ static bool number_of(const struct field *f, double *number)
 
 /* ---- lines ---- */
 
-static size_t count_of(const char *line, size_t length, char c)
+/* Separators of a line: those in quotes are none. */
+static size_t count_of(const char *line, size_t length, char separator)
 {
+    const char *end = line + length;
+    struct field f = field_at(line, end, separator);
     size_t count = 0;
 
-    for (size_t i = 0; i < length; i++) {
-        count += line[i] == c;
+    for (; f.end < end; count++) {
+        f = field_at(f.end + 1, end, separator);
     }
     return count;
+}
+
+/* The last field of a line. */
+static struct field last_of(const char *line, size_t length, char separator)
+{
+    const char *end = line + length;
+    struct field f = field_at(line, end, separator);
+
+    while (f.end < end) {
+        f = field_at(f.end + 1, end, separator);
+    }
+    return trimmed(f);
 }
 
 struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last)
@@ -180,63 +215,110 @@ struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_la
 
 bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length)
 {
-    const char *at = line, *end = line + length;
-    struct field f = field_at(at, end, form->separator);
+    const struct field f = form->label_last
+                               ? last_of(line, length, form->separator)
+                               : trimmed(field_at(line, line + length, form->separator));
     double ignored;
 
-    while (form->label_last && f.end < end) {
-        f = field_at(f.end + 1, end, form->separator);
-    }
-    f = trimmed(f);
     return !number_of(&f, &ignored);
+}
+
+bool dp_csv_lacks_name(const struct dp_csv_form *form, const char *line, size_t length)
+{
+    const struct field f = trimmed(field_at(line, line + length, form->separator));
+
+    return f.begin == f.end;
+}
+
+bool dp_csv_ends_empty(const struct dp_csv_form *form, const char *line, size_t length)
+{
+    const struct field f = last_of(line, length, form->separator);
+
+    return f.begin == f.end;
 }
 
 bool dp_csv_counts_up(const struct dp_csv_form *form, const char *line, size_t length)
 {
     const char *at = line, *end = line + length;
-    double number = 0.0;
+    double number = 0.0, before = 0.0;
+    size_t jumps = 0;
 
     for (size_t i = 0; i < form->fields; i++) {
         struct field f = field_at(at, end, form->separator);
         at = f.end < end ? f.end + 1 : end;
         f = trimmed(f);
-        if (!number_of(&f, &number) || number != (double)i) {
+        if (!number_of(&f, &number) || number != floor(number)) {
             return false;
         }
+        if (i > 0 && number != before + 1.0) { /* the label was moved to the other end */
+            jumps += number == before + 1.0 - (double)form->fields ? 1 : 2;
+        }
+        before = number;
     }
-    return form->fields >= 3;
+    return form->fields >= 3 && jumps <= 1;
 }
 
-/* is_label: a class, or a number to compare with. */
-static dp_status refuse(const struct field *f, size_t number, bool is_label,
-                        struct dp_problem *problem)
+/* What tables have in the place of a number that is not known. */
+static bool is_missing(const char *text, size_t length)
+{
+    static const char *const words[] = {"", "?", "-", "na", "n/a", "nan", "null", "none"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strlen(words[i]) == length && strncasecmp(words[i], text, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What to do about a field that is no number. */
+static const char *advice_on(const struct dp_csv_form *form, const struct field *f, size_t number,
+                             size_t label_at)
+{
+    const size_t length = (size_t)(f->end - f->begin);
+    const size_t other_end = form->label_last ? 1 : form->fields;
+
+    if (length == 0 && number == form->fields) {
+        return "fill it in, or take the line out (pandas: fillna, dropna); where every line ends "
+               "so, take that separator out of all of them";
+    }
+    if (is_missing(f->begin, length)) {
+        return "fill it in, or take the line out (pandas: fillna, dropna)";
+    }
+    if (memchr(f->begin, ',', length) != NULL) {
+        return "write decimals with a point, and thousands without a comma";
+    }
+    if (number > label_at && number <= label_at + form->labels) {
+        return "the label is a number, of classes from 0 up: mend it, or take the line out; "
+               "data.label says where it is";
+    }
+    return number != other_end ? "mend it, or take the line out"
+           : form->label_last  ? "if it is the label, set data.label to first, and write a number "
+                                 "for each class, from 0 up"
+                               : "if it is the label, set data.label to last, and write a number "
+                                 "for each class, from 0 up";
+}
+
+static dp_status refuse(const struct dp_csv_form *form, const struct field *f, size_t number,
+                        size_t label_at, struct dp_problem *problem)
 {
     const int length = f->end - f->begin > SHOWN ? SHOWN : (int)(f->end - f->begin);
-    const char *advice = "";
 
-    if (count_of(f->begin, (size_t)length, ',') > 0) {
-        advice = "write decimals with a point, ";
-    } else if (is_label && length > 0) {
-        advice = "the label is a number, of classes from 0 up: ";
-    }
-    return dp_problem_refuse(problem, DP_ERR_DATA,
-                             "field %zu %s%.*s%s: %smend it, or take the line"
-                             " out",
-                             number, length == 0 ? "is empty" : "is no number: '", length, f->begin,
-                             length == 0 ? "" : "'", advice);
+    return dp_problem_refuse(problem, DP_ERR_DATA, "field %zu %s%.*s%s: %s", number,
+                             length == 0 ? "is empty" : "is no number: '", length, f->begin,
+                             length == 0 ? "" : "'", advice_on(form, f, number, label_at));
 }
 
 static dp_status refuse_count(const struct dp_csv_form *form, const char *line, size_t length,
                               struct dp_problem *problem)
 {
-    size_t fields = 1;
+    const size_t fields = count_of(line, length, form->separator) + 1;
 
-    for (size_t i = 0; i < length; i++) {
-        fields += line[i] == form->separator ? 1 : 0;
-    }
-    return dp_problem_refuse(problem, DP_ERR_DATA,
-                             "has %zu field%s, the first line has %zu: mend it, or take it out",
-                             fields, fields == 1 ? "" : "s", form->fields);
+    return dp_problem_refuse(problem, DP_ERR_DATA, "has %zu field%s, the first line has %zu: %s",
+                             fields, fields == 1 ? "" : "s", form->fields,
+                             fields == form->fields + 1 && dp_csv_ends_empty(form, line, length)
+                                 ? "take out the separator that it ends with"
+                                 : "mend it, or take it out");
 }
 
 dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t length,
@@ -257,7 +339,7 @@ dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t l
         at = more ? f.end + 1 : end;
         f = trimmed(f);
         if (!number_of(&f, &number)) {
-            return refuse(&f, i + 1, i >= label_at && i < label_at + form->labels, problem);
+            return refuse(form, &f, i + 1, label_at, problem);
         }
         if (i >= label_at && i < label_at + form->labels) {
             *label++ = number;

@@ -2,8 +2,9 @@
  * csv.h - a line of numbers, some of which are the label.
  *
  * Fields are separated by commas, semicolons or tabs, whichever the file's first line has; spaces
- * around them are left out, and so is a pair of double quotes. Numbers are decimal. Each is read as
- * a double and rounded to float32, as numpy.loadtxt does with astype('float32').
+ * around them are left out, and so is a pair of double quotes, in which no separator counts.
+ * Numbers are decimal. Each is read as a double and rounded to float32, as numpy.loadtxt does with
+ * astype('float32').
  */
 #ifndef DP_RUNTIME_DATA_FORMATS_CSV_H
 #define DP_RUNTIME_DATA_FORMATS_CSV_H
@@ -29,8 +30,16 @@ struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_la
 /* Whether a line is a header: where the label belongs there is no number. */
 bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length);
 
-/* Whether the fields of a line are 0, 1, 2 and so on, three at least: a header of columns that have
- * no names, which looks like a row. */
+/* Whether the first field of a line is empty: in a header that of row numbers is, as pandas and R
+ * write them. */
+bool dp_csv_lacks_name(const struct dp_csv_form *form, const char *line, size_t length);
+
+/* Whether a line ends with a separator. */
+bool dp_csv_ends_empty(const struct dp_csv_form *form, const char *line, size_t length);
+
+/* Whether the fields of a line, three at least, are whole numbers that count up, such as 0, 1, 2 or
+ * 1990, 1991, 1992; the label's may have been moved from one end to the other: a header of columns
+ * that have no names, which looks like a row. */
 bool dp_csv_counts_up(const struct dp_csv_form *form, const char *line, size_t length);
 
 /*

@@ -173,6 +173,12 @@ static dp_status find_type(const char *descr, struct dp_npy *out, struct dp_prob
             return DP_OK;
         }
     }
+    if (descr[0] != '\0' && (descr[1] == 'U' || descr[1] == 'S')) {
+        return dp_problem_refuse(problem, DP_ERR_DATA,
+                                 "holds texts (type '%s'): number the classes: save "
+                                 "numpy.unique(labels, return_inverse=True)[1]",
+                                 descr);
+    }
     return dp_problem_refuse(
         problem, DP_ERR_DATA,
         "holds %s (type '%s'): save it with astype('float32'), labels with astype('int64')",

@@ -280,16 +280,19 @@ dp_status dp_records_take_whole(const struct dp_records *r, const struct dp_reco
 {
     struct dp_log_capture capture;
     dp_status status;
+    bool deleted;
 
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = take_and_check(r, b, stored);
-    if (status != DP_ERR_DATA || !dp_shard_store_drop(r->store, b->shard)) {
+    if (status != DP_ERR_DATA || !dp_shard_store_drop(r->store, b->shard, &deleted)) {
         dp_log_capture_end(&capture, DP_LOG_PRINT);
         return status;
     }
     dp_log_capture_end(&capture, DP_LOG_DROP);
-    DP_WARN("%s: its copy in data.local_cache was damaged: it is made again",
-            dp_records_path(r, b->shard));
+    if (deleted) { /* once a host */
+        DP_WARN("%s: its copy in data.local_cache was damaged: it is made again",
+                dp_records_path(r, b->shard));
+    }
     return take_and_check(r, b, stored);
 }
 

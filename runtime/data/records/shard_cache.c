@@ -187,17 +187,15 @@ static void drop(const struct dp_shard_cache *cache, const char *name)
     }
 }
 
-void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
+bool dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
                          const struct dp_data_file *copy)
 {
     char path[DP_PATH_BYTES];
     struct stat ours, there;
 
-    if (snprintf(path, sizeof(path), "%s/%s", cache->dir, name) < (int)sizeof(path) &&
-        fstat(copy->fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_dev == there.st_dev &&
-        ours.st_ino == there.st_ino) {
-        (void)dp_disk_unlink(path);
-    }
+    return snprintf(path, sizeof(path), "%s/%s", cache->dir, name) < (int)sizeof(path) &&
+           fstat(copy->fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino && dp_disk_unlink(path) == 0;
 }
 
 /* Deletes copies until `bytes` more fit. */

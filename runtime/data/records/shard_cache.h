@@ -11,6 +11,7 @@
 #ifndef DP_RUNTIME_DATA_RECORDS_SHARD_CACHE_H
 #define DP_RUNTIME_DATA_RECORDS_SHARD_CACHE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/files/file.h"
@@ -81,8 +82,9 @@ DP_CHECKED dp_status dp_shard_cache_text(const struct dp_shard_cache *cache, con
  * full disk. It stays the first until it closes the cache. */
 bool dp_shard_cache_speaks(struct dp_shard_cache *cache);
 
-/* Deletes a copy, whose content is damaged; unless somebody else has made another one meanwhile. */
-void dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
+/* Deletes a copy, whose content is damaged; false: somebody else has, and may have made another one
+ * meanwhile, or it cannot be deleted. */
+bool dp_shard_cache_drop(const struct dp_shard_cache *cache, const char *name,
                          const struct dp_data_file *copy);
 
 #endif

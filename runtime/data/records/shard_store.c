@@ -338,11 +338,12 @@ static void release_copy(struct dp_shard_store *s, size_t shard)
     (void)pthread_mutex_unlock(&s->mutex);
 }
 
-bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
+bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard, bool *deleted)
 {
     char name[DP_CACHE_NAME];
     bool had;
 
+    *deleted = false;
     (void)pthread_mutex_lock(&s->mutex);
     while (s->shards[shard].readers > 0) { /* each reads one block */
         (void)pthread_mutex_unlock(&s->mutex);
@@ -352,7 +353,7 @@ bool dp_shard_store_drop(struct dp_shard_store *s, size_t shard)
     had = s->shards[shard].copy.path != NULL;
     if (had) {
         dp_cache_name(name, s->index->shards[shard].hash, false);
-        dp_shard_cache_drop(s->cache, name, &s->shards[shard].copy);
+        *deleted = dp_shard_cache_drop(s->cache, name, &s->shards[shard].copy);
     }
     dp_data_file_close(&s->shards[shard].copy);
     (void)pthread_mutex_unlock(&s->mutex);

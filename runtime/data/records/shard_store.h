@@ -59,8 +59,11 @@ DP_CHECKED dp_status dp_shard_store_read(struct dp_shard_store *store, size_t sh
 void dp_shard_store_look(struct dp_shard_store *store, bool looks);
 
 /* Deletes the copy of a shard that turned out to be damaged. False: it has none, so that its origin
- * is damaged. */
-bool dp_shard_store_drop(struct dp_shard_store *store, size_t shard);
+ * is damaged.
+ *
+ *   deleted  out  by this call: of the ranks of a host that met the damage, by one
+ */
+bool dp_shard_store_drop(struct dp_shard_store *store, size_t shard, bool *deleted);
 
 /* Lets the system read ahead. */
 void dp_shard_store_read_ahead(struct dp_shard_store *store, size_t shard, uint64_t at,

@@ -89,6 +89,28 @@ static dp_status count_labels(struct table *t, const struct dp_source_config *co
     return DP_OK;
 }
 
+/* What all lines have, but nobody wanted: its advice would be to change the model. */
+static dp_status check_columns(const struct table *t, const struct dp_source_config *config,
+                               const char *line, size_t length)
+{
+    const size_t input = config->input.count, fields = t->form.fields;
+
+    if (t->header == 1 && dp_csv_lacks_name(&t->form, line, length)) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: its first column has no name, as row numbers of pandas and R: leave "
+                       "them out (index=False, row.names=FALSE), or name the column",
+                       t->file.path);
+    }
+    if (input > 0 && dp_csv_ends_empty(&t->form, line, length) &&
+        (fields == input + 2 || (config->targets > 1 && fields == input + config->targets + 1))) {
+        return DP_FAIL(DP_ERR_DATA,
+                       "%s: line 1: ends with a separator, so that field %zu is empty: take that "
+                       "out at the end of all lines",
+                       t->file.path, fields);
+    }
+    return DP_OK;
+}
+
 /* Whether the first line can be one of a table at all. */
 static dp_status check_text(const struct table *t, const char *line, size_t length)
 {
@@ -122,12 +144,13 @@ static dp_status read_form(struct table *t, const struct dp_source_config *confi
     if (t->form.fields < 2) {
         return DP_FAIL(DP_ERR_DATA,
                        "%s: its first line has one field: a label and numbers are wanted, with "
-                       "commas between them",
+                       "commas, semicolons or tabs between them",
                        t->file.path);
     }
     if (t->index.lines == t->header) {
         return DP_FAIL(DP_ERR_DATA, "%s: has no rows", t->file.path);
     }
+    DP_TRY(check_columns(t, config, line, length));
     return count_labels(t, config);
 }
 
@@ -183,10 +206,11 @@ static dp_status open_all(struct tables *all, const struct dp_source_config *con
         return DP_FAIL(DP_ERR_DATA, "%s: has %zu fields a line, and %s %zu: write both alike",
                        test->file.path, test->form.fields, train->file.path, train->form.fields);
     }
-    if (train->counts_up) {
+    if (train->counts_up || test->counts_up) {
         (void)snprintf(info->note, sizeof(info->note),
-                       "the first line of train.csv is 0, 1, 2 ...: it is taken as a row; if it is "
-                       "a header (of pandas), save it with header=False");
+                       "the first line of %s counts up: it is taken as a row; if it is a header, "
+                       "give the columns names, or save it without (pandas: header=False)",
+                       names[train->counts_up ? DP_SET_TRAIN : DP_SET_TEST]);
     }
     info->shape = shape_of(train);
     info->targets = train->form.labels > 1 ? train->form.labels : 0;
@@ -311,6 +335,15 @@ static void csv_name(const void *state, enum dp_set set, size_t row, char *text,
     (void)snprintf(text, size, "%s: line %zu", t->file.path, row + t->header + 1);
 }
 
+static void csv_name_label(const void *state, enum dp_set set, size_t row, char *text, size_t size)
+{
+    const struct tables *all = state;
+    const size_t header = all->of[set].header;
+
+    (void)snprintf(text, size, "%s: line %zu%s", all->of[set].file.path, row + header + 1,
+                   row == 0 && header == 0 ? " (no header, since it has numbers)" : "");
+}
+
 const struct dp_source dp_source_csv = {
     .plugin = {.name = "csv",
                .help = "train.csv and test.csv in data.dir: a sample a line, numbers and a label "
@@ -320,5 +353,6 @@ const struct dp_source dp_source_csv = {
     .open = csv_open,
     .fetch = csv_fetch,
     .name = csv_name,
+    .name_label = csv_name_label,
     .close = csv_close,
 };

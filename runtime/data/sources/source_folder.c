@@ -28,11 +28,11 @@ static void put_note(const struct pictures *p, struct dp_source_info *info)
                           test, left_out > 0 ? "; " : "");
     }
     if (left_out > 0) {
-        (void)snprintf(info->note + length, sizeof(info->note) - (size_t)length,
-                       "%zu entr%s of class folders left out, for being no PNG or JPEG%s: %s%.60s",
-                       left_out, left_out == 1 ? "y is" : "ies are",
-                       folders > 0 ? " directly in them" : "", left_out == 1 ? "" : "for one, ",
-                       example);
+        (void)snprintf(
+            info->note + length, sizeof(info->note) - (size_t)length,
+            "%zu entr%s of class folders %s left out, for being no PNG or JPEG%s: %s%.60s",
+            left_out, left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are",
+            folders > 0 ? " directly in them" : "", left_out == 1 ? "" : "for one, ", example);
     }
 }
 

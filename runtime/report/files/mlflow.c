@@ -123,12 +123,13 @@ static dp_status write_small(const char *folder, const char *inner, const char *
 static dp_status write_experiment(const struct store *s, const char *folder, const char *name)
 {
     char text[URI_BYTES + 2 * TEXT_BYTES], uri[URI_BYTES], quoted[TEXT_BYTES], path[DP_PATH_BYTES];
+    char whole[DP_PATH_BYTES];
     const int64_t begin_ms = llround(1e3 * s->record->history.begin_time);
 
     DP_TRY(dp_file_join(path, folder, s->experiment_id));
     DP_TRY(make_folder(path));
     quote(quoted, name);
-    uri_of(uri, path);
+    uri_of(uri, realpath(path, whole) != NULL ? whole : path);
     (void)snprintf(text, sizeof(text),
                    "artifact_location: '%s'\ncreation_time: %" PRId64 "\nexperiment_id: '%s'\n"
                    "last_update_time: %" PRId64 "\nlifecycle_stage: active\nname: '%s'\n",

@@ -1,6 +1,7 @@
 #include "runtime/report/layers/page_layers.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "runtime/report/figure_text.h"
 #include "runtime/report/layers/layer_order.h"
@@ -9,6 +10,12 @@
 enum { WIDTH = 560, HEIGHT = 280, LEFT = 58, RIGHT = 24, TOP = 12, BOTTOM = 40 };
 
 static const double named = 0.05; /* share of the time of a layer whose dot has its name */
+static const double letter = 6.6, line_height = 13.0; /* of these names, about */
+
+/* Where a name stands: its middle, and its base line. */
+struct place {
+    double x, y, half;
+};
 
 /* Both axes are logarithms to base ten. */
 struct frame {
@@ -99,15 +106,59 @@ static void add_roof(struct dp_html *h, const struct frame *f, double peak, doub
                   place_y(f, from * copy), place_x(f, ridge), place_y(f, peak), WIDTH - RIGHT);
 }
 
-/* Above the dot. */
-static void add_name(struct dp_html *h, const struct dp_run_layer *l, double x, double y)
+static double radius_of(const struct dp_run_layer *l)
 {
-    dp_html_print(h, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
-                  fmin(fmax(x, LEFT + 40.0), WIDTH - RIGHT - 30.0), y);
+    return 3.0 + 9.0 * sqrt(fmin(fmax(l->share, 0.0), 1.0));
+}
+
+static bool is_free(const struct place *taken, int count, const struct place *p)
+{
+    for (int i = 0; i < count; i++) {
+        if (fabs(taken[i].x - p->x) < taken[i].half + p->half &&
+            fabs(taken[i].y - p->y) < line_height) {
+            return false;
+        }
+    }
+    return p->y < HEIGHT - BOTTOM;
+}
+
+/* Above the dot, or below it; a name that would cover another one is left to the dot's title. */
+static bool add_name(struct dp_html *h, const struct dp_run_layer *l, const struct frame *f,
+                     const struct place *taken, int count, struct place *p)
+{
+    const double y = place_y(f, l->gflops), radius = radius_of(l);
+
+    p->half = letter * (double)(strlen(l->kind) + 1 + strlen(l->name)) / 2.0;
+    p->x = fmax(fmin(place_x(f, intensity(l)), WIDTH - p->half), LEFT + p->half);
+    p->y = y - radius - 4.0;
+    if (!is_free(taken, count, p)) {
+        p->y = y + radius + line_height - 1.0;
+        if (!is_free(taken, count, p)) {
+            return false;
+        }
+    }
+    dp_html_print(h, "<text class=\"over\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", p->x,
+                  p->y);
     dp_html_text(h, l->kind);
     dp_html_add(h, " ");
     dp_html_text(h, l->name);
     dp_html_add(h, "</text>");
+    return true;
+}
+
+/* Of the longest layers, the longest first. */
+static void add_names(struct dp_html *h, const struct dp_run_summary *s, const struct frame *f)
+{
+    int order[DP_LAYERS_SHOWN], taken_count = 0;
+    struct place taken[DP_LAYERS_SHOWN];
+    const int count = dp_layers_longest(s, order);
+
+    for (int i = 0; i < count; i++) {
+        const struct dp_run_layer *l = &s->layers[order[i]];
+        if (l->share >= named && isfinite(intensity(l))) {
+            taken_count += add_name(h, l, f, taken, taken_count, &taken[taken_count]) ? 1 : 0;
+        }
+    }
 }
 
 static void add_dots(struct dp_html *h, const struct dp_run_summary *s, const struct frame *f)
@@ -116,16 +167,11 @@ static void add_dots(struct dp_html *h, const struct dp_run_summary *s, const st
 
     for (int i = 0; i < s->layer_count; i++) {
         const struct dp_run_layer *l = &s->layers[i];
-        const double share = fmin(fmax(l->share, 0.0), 1.0), radius = 3.0 + 9.0 * sqrt(share);
         if (!isfinite(intensity(l))) {
             continue;
         }
-        const double x = place_x(f, intensity(l)), y = place_y(f, l->gflops);
-        if (share >= named) {
-            add_name(h, l, x, y - radius - 4.0);
-        }
-        dp_html_print(h, "<circle class=\"dot s0\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"><title>", x,
-                      y, radius);
+        dp_html_print(h, "<circle class=\"dot s0\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"><title>",
+                      place_x(f, intensity(l)), place_y(f, l->gflops), radius_of(l));
         dp_html_text(h, l->name);
         dp_html_add(h, " (");
         dp_html_text(h, l->kind);
@@ -153,12 +199,14 @@ static void add_roofline(struct dp_html *h, const struct dp_run_summary *s)
                   "caches.</p>\n",
                   dp_figure_short(of[0], peak), dp_figure_short(of[1], copy));
     dp_html_print(h,
-                  "<figure class=\"chart roofline\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                  "<figure class=\"chart roofline\" tabindex=\"0\" "
+                  "aria-labelledby=\"roofline-title\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
                   "aria-labelledby=\"roofline-title\" aria-describedby=\"roofline-text\">",
                   WIDTH, HEIGHT);
     add_axes(h, &f);
     add_roof(h, &f, peak, copy);
     add_dots(h, s, &f);
+    add_names(h, s, &f);
     dp_html_add(h, "</svg></figure>\n");
 }
 

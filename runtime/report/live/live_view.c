@@ -3,25 +3,38 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_width.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/live/progress.h"
 #include "runtime/report/paragraph.h"
 
-enum { LINE_BYTES = 512, STILL_S = 2, INDENT = 4 };
+enum {
+    LINE_BYTES = 512,
+    STILL_S = 2,
+    INDENT = 4,
+    NARROWEST = 20,
+    CELL_BYTES = 64,
+    COLUMNS_MOST = 9,
+    EVERYWHERE = 0 /* a column that stays */
+};
 
 static void add_line(struct dp_live_view *v, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A line; none where the terminal is full. A character that several bytes make counts as so many:
- * a line may be cut a little early. */
+static int width_of(const struct dp_live_view *v)
+{
+    return v->width < NARROWEST ? NARROWEST : v->width;
+}
+
+/* A line; none where the terminal is full. */
 static void add_line(struct dp_live_view *v, const char *format, ...)
 {
     char line[LINE_BYTES], clean[LINE_BYTES];
-    const size_t width = v->width < 20 ? 20 : (size_t)v->width;
     va_list args;
 
     if (v->height > 0 && v->used >= v->height) {
@@ -30,7 +43,7 @@ static void add_line(struct dp_live_view *v, const char *format, ...)
     va_start(args, format);
     dp_text_format(line, sizeof(line), format, args);
     va_end(args);
-    (void)dp_text_clean(line, clean, width < sizeof(clean) ? width + 1 : sizeof(clean));
+    (void)dp_text_cut(line, width_of(v), clean, sizeof(clean));
     (void)fprintf(v->out, "%s%s", clean, v->end_line);
     v->used++;
 }
@@ -38,9 +51,7 @@ static void add_line(struct dp_live_view *v, const char *format, ...)
 /* A text of any length on as many lines as it takes. */
 static void add_text(struct dp_live_view *v, const char *text)
 {
-    const int width = v->width < 20                     ? 20
-                      : v->width > DP_PARAGRAPH_COLUMNS ? DP_PARAGRAPH_COLUMNS
-                                                        : v->width;
+    const int width = width_of(v) > DP_PARAGRAPH_COLUMNS ? DP_PARAGRAPH_COLUMNS : width_of(v);
     int indent = 0;
 
     for (const char *at = text; *at != '\0'; at += strspn(at, " ")) {
@@ -51,7 +62,66 @@ static void add_text(struct dp_live_view *v, const char *text)
     }
 }
 
+/* ---- tables of ranks ---- */
+
+/* A column: a terminal that is too narrow loses those first that can be spared most. */
+struct column {
+    const char *heading;
+    int width, spare;
+    bool is_text; /* begins at the left, and may be cut */
+};
+
+struct table {
+    const struct column *columns;
+    int count;
+};
+
+static int table_width(const struct table *t, int spare)
+{
+    int width = -1;
+
+    for (int c = 0; c < t->count; c++) {
+        width += t->columns[c].spare < spare ? t->columns[c].width + 1 : 0;
+    }
+    return width;
+}
+
+/* A row, or the headings where there are no cells. */
+static void add_row(struct dp_live_view *v, const struct table *t, const char *const *cells)
+{
+    char line[LINE_BYTES];
+    int spare = COLUMNS_MOST, used = 0;
+
+    while (spare > 1 && table_width(t, spare) > width_of(v)) {
+        spare--;
+    }
+    for (int c = 0; c < t->count; c++) {
+        const struct column *column = &t->columns[c];
+        const char *text = cells != NULL ? cells[c] : column->heading;
+        char cell[CELL_BYTES];
+
+        if (column->spare >= spare) {
+            continue;
+        }
+        dp_text_cell(text, column->width, cell, sizeof(cell));
+        used += column->is_text ? snprintf(line + used, sizeof(line) - (size_t)used, "%s%s",
+                                           used > 0 ? " " : "", cell)
+                                : snprintf(line + used, sizeof(line) - (size_t)used, "%s%*s",
+                                           used > 0 ? " " : "", column->width, text);
+    }
+    add_line(v, "%s", line);
+}
+
 /* ---- a job that runs here ---- */
+
+/* Of its ranks; all of them are on this host. */
+static const struct column live_columns[] = {
+    {"rank", 4, EVERYWHERE, false}, {"host", 10, 7, true},  {"process", 7, 8, false},
+    {"step", 8, 3, false},          {"phase", 11, 2, true}, {"samples/s", 9, 1, false},
+    {"exposed", 7, 4, false},       {"cpu", 5, 6, false},   {"memory", 9, 5, false},
+};
+static const struct table live_table = {live_columns,
+                                        sizeof(live_columns) / sizeof(live_columns[0])};
 
 static const char *phase_of(const struct dp_live *live, char text[DP_FIGURE_BYTES])
 {
@@ -89,16 +159,26 @@ static void add_rank(struct dp_live_view *v, const struct dp_live_rank *rank)
 {
     const struct dp_live *live = &rank->live;
     char phase[DP_FIGURE_BYTES], rate[DP_FIGURE_BYTES], exposed[DP_FIGURE_BYTES];
-    char cpu[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES];
+    char cpu[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES], number[DP_FIGURE_BYTES];
+    char process[DP_FIGURE_BYTES], step[DP_FIGURE_BYTES];
     const double rows = atomic_load(&live->rows_per_second);
 
-    add_line(v, "%4d %-10.10s %7" PRId64 " %8lld %-11.11s %9s %7s %5s %9s", live->who.rank,
-             live->who.host, rank->process, atomic_load(&live->mark.step), state_of(rank, phase),
-             dp_figure_number(rate, DP_REPORT_RATE, rows > 0.0 ? rows : (double)NAN),
-             dp_figure_number(exposed, DP_REPORT_FRACTION,
-                              rows > 0.0 ? atomic_load(&live->exposed) : (double)NAN),
-             dp_figure_fixed(cpu, 100.0 * rank->cores, 0, "%"),
-             dp_figure_bytes(memory, atomic_load(&live->memory)));
+    (void)snprintf(number, sizeof(number), "%d", live->who.rank);
+    (void)snprintf(process, sizeof(process), "%" PRId64, rank->process);
+    (void)snprintf(step, sizeof(step), "%lld", (long long)atomic_load(&live->mark.step));
+    add_row(v, &live_table,
+            (const char *const[]){
+                number,
+                live->who.host,
+                process,
+                step,
+                state_of(rank, phase),
+                dp_figure_number(rate, DP_REPORT_RATE, rows > 0.0 ? rows : (double)NAN),
+                dp_figure_number(exposed, DP_REPORT_FRACTION,
+                                 rows > 0.0 ? atomic_load(&live->exposed) : (double)NAN),
+                dp_figure_fixed(cpu, 100.0 * rank->cores, 0, "%"),
+                dp_figure_bytes(memory, atomic_load(&live->memory)),
+            });
 }
 
 static const char *time_left(const struct dp_live *live, double rate, char text[DP_FIGURE_BYTES])
@@ -120,13 +200,15 @@ static void add_job(struct dp_live_view *v, const struct dp_live_rank *ranks, in
 {
     const struct dp_live *live = &ranks[0].live;
     const double rate = atomic_load(&live->samples_per_second);
-    char left[DP_FIGURE_BYTES], speed[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES];
+    char left[DP_FIGURE_BYTES], speed[DP_FIGURE_BYTES], loss[DP_FIGURE_BYTES], line[LINE_BYTES];
 
-    add_line(v, "%s: step %lld of %" PRId64 ", loss %s, %s samples/s, %s left", live->who.name,
-             atomic_load(&live->mark.step), live->who.steps,
-             dp_figure_number(loss, DP_REPORT_LOSS, atomic_load(&live->loss)),
-             dp_figure_number(speed, DP_REPORT_RATE, rate > 0.0 ? rate : (double)NAN),
-             time_left(live, rate, left));
+    (void)snprintf(line, sizeof(line),
+                   "%s: step %lld of %" PRId64 ", loss %s, %s samples/s, %s left", live->who.name,
+                   (long long)atomic_load(&live->mark.step), live->who.steps,
+                   dp_figure_number(loss, DP_REPORT_LOSS, atomic_load(&live->loss)),
+                   dp_figure_number(speed, DP_REPORT_RATE, rate > 0.0 ? rate : (double)NAN),
+                   time_left(live, rate, left));
+    add_text(v, line);
     if (live->who.folder[0] != '\0') {
         add_line(v, "%s", live->who.folder);
     }
@@ -134,8 +216,7 @@ static void add_job(struct dp_live_view *v, const struct dp_live_rank *ranks, in
         add_line(v, "%d of %d ranks: the others are on other hosts, or another user's", count,
                  live->who.ranks);
     }
-    add_line(v, "%4s %-10s %7s %8s %-11s %9s %7s %5s %9s", "rank", "host", "process", "step",
-             "phase", "samples/s", "exposed", "cpu", "memory");
+    add_row(v, &live_table, NULL);
     for (int i = 0; i < count; i++) {
         if (v->height > 0 && v->used + 1 >= v->height && i + 1 < count) {
             add_line(v, "     ... and %d more ranks", count - i);
@@ -181,25 +262,39 @@ static void add_record(struct dp_live_view *v, const struct dp_run_record *r)
     add_results(v, s);
 }
 
+static const struct column ended_columns[] = {{"rank", 4, EVERYWHERE, false},
+                                              {"host", 14, 2, true},
+                                              {"samples/s", 9, 1, false},
+                                              {"exposed", 8, 4, false},
+                                              {"memory", 9, 3, false}};
+static const struct table ended_table = {ended_columns,
+                                         sizeof(ended_columns) / sizeof(ended_columns[0])};
+
 static void add_ended_rank(struct dp_live_view *v, const struct dp_run_rank *rank)
 {
     char rate[DP_FIGURE_BYTES], exposed[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES];
+    char number[DP_FIGURE_BYTES];
     double step_ms = 0.0;
 
     for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
         step_ms += rank->step_ms[i];
     }
-    add_line(
-        v, "%4" PRId64 " %-14.14s %9s %8s %9s", rank->rank, rank->host,
-        dp_figure_number(rate, DP_REPORT_RATE, rank->samples_per_second),
-        dp_figure_number(exposed, DP_REPORT_FRACTION, rank->step_ms[DP_PART_EXPOSED] / step_ms),
-        dp_figure_count(memory, DP_REPORT_BYTES, rank->peak_rss_bytes));
+    (void)snprintf(number, sizeof(number), "%" PRId64, rank->rank);
+    add_row(
+        v, &ended_table,
+        (const char *const[]){
+            number,
+            rank->host,
+            dp_figure_number(rate, DP_REPORT_RATE, rank->samples_per_second),
+            dp_figure_number(exposed, DP_REPORT_FRACTION, rank->step_ms[DP_PART_EXPOSED] / step_ms),
+            dp_figure_count(memory, DP_REPORT_BYTES, rank->peak_rss_bytes),
+        });
 }
 
 static void add_ended_ranks(struct dp_live_view *v, const struct dp_run_summary *s)
 {
     if (s->rank_count > 0) {
-        add_line(v, "%4s %-14s %9s %8s %9s", "rank", "host", "samples/s", "exposed", "memory");
+        add_row(v, &ended_table, NULL);
     }
     for (int i = 0; i < s->rank_count; i++) {
         add_ended_rank(v, &s->ranks[i]);

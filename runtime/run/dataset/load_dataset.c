@@ -22,6 +22,7 @@
 #include "runtime/run/dataset/data_memory.h"
 #include "runtime/run/dataset/data_prints.h"
 #include "runtime/run/dataset/guest_hosts.h"
+#include "runtime/run/dataset/oddities.h"
 #include "runtime/run/dataset/stream_dataset.h"
 
 #define PROGRESS_NS 5000000000u /* between two lines about loading */
@@ -381,24 +382,6 @@ static dp_status keep_class_names(struct dp_run_job *job, const struct dp_sample
     return dp_class_names_copy(&job->class_names, info->class_names, info->classes);
 }
 
-/* Rank 0: what is odd about the data, and does not keep it from being used. */
-static void tell_oddities(const struct dp_run_job *job, const struct dp_samples_info *info)
-{
-    const int outputs = (int)job->model->classes;
-
-    if (info->note[0] != '\0') {
-        DP_WARN("%s: %s", job->config->data.dir, info->note);
-    }
-    if (info->classes > 0 && info->classes < outputs) {
-        DP_WARN("%s: the model has %d outputs for %d class%s: some of them are never right",
-                job->config->data.dir, outputs, info->classes, info->classes == 1 ? "" : "es");
-    }
-    if (job->skipped_samples > 0) {
-        DP_WARN("%s: %zu bad sample%s replaced by the next ones", job->config->data.dir,
-                job->skipped_samples, job->skipped_samples == 1 ? " is" : "s are");
-    }
-}
-
 /* What a thread works in that reads. A server is asked for a few samples by rank 0 alone, which may
  * lack the files. Collective. */
 static dp_status find_reader_need(const struct dp_run_job *job, struct dp_samples *samples,
@@ -476,7 +459,7 @@ dp_status dp_run_load_data(struct dp_run_job *job, struct dp_progress *progress)
     DP_TRY(compare_counts(job, dp_samples_info(samples)));
     DP_TRY(take_samples(job, progress, samples));
     if (dp_run_leads(job)) {
-        tell_oddities(job, dp_samples_info(samples));
+        dp_run_tell_oddities(job, dp_samples_info(samples));
     }
     if (job->data.samples == NULL) { /* all of it lies in memory */
         dp_samples_close(samples);

@@ -157,7 +157,8 @@ static void classes_without_pictures_and_only_in_test_are_refused(void **state)
     put("test/cow/more/1.png");
     assert_refused(
         DP_ERR_DATA,
-        "has folders, but no PNG or JPEG: pictures of a class lie directly in its folder");
+        "has folders, but no PNG or JPEG: pictures of a class lie directly in its folder; set "
+        "data.dir to the folder of classes, or to that of sets, which are named train and test");
 }
 
 /* They would be learned to be told apart. */
@@ -187,6 +188,11 @@ static void the_test_set_may_have_another_name_where_that_is_asked_for(void **st
     dp_class_folders_destroy(folders);
     put("val/dog/1.png");
     assert_refused(DP_ERR_DATA, "/val/dog: a class that is only in val: put pictures of it into");
+    remove_tree(folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    put("train/cat/1.png");
+    put("val/2.png"); /* as ImageNet's */
+    assert_refused(DP_ERR_DATA, "/val: has no folders of classes, as ");
     put("test/cat/3.png");
     folders = opened();
     assert_path(folders, DP_SET_TEST, 0, "test/cat/3.png", 0);

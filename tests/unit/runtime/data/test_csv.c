@@ -154,6 +154,49 @@ static void the_first_line_reports_the_form_of_all(void **state)
     assert_false(is_header("5,x,2", false));
 }
 
+static void separators_in_quotes_are_none(void **state)
+{
+    static const char line[] = "\"label\",\"a, or \"\"b\"\", c\", \"d,e\" ,f";
+    static const char data[] = "1,\"2\", \"3\" ,4";
+    const struct dp_csv_form form = form_of(line, false);
+    float numbers[3];
+    double label;
+    (void)state;
+
+    assert_int_equal(form.fields, 4);
+    assert_int_equal(form_of("\"a,\"b", false).fields, 1); /* two quotes, then more */
+    assert_int_equal(form_of("5\",6", false).fields, 2);
+    assert_int_equal(form_of("\"5,6", false).fields, 2); /* one quote alone is a character */
+    assert_int_equal(form_of("\"a;b\",c", false).separator, ',');
+    assert_int_equal(dp_csv_read(&form, data, strlen(data), numbers, &label, &problem), DP_OK);
+    assert_true(label == 1 && numbers[0] == 2 && numbers[1] == 3 && numbers[2] == 4);
+}
+
+static bool counts_up(const char *line)
+{
+    const struct dp_csv_form form = form_of(line, false);
+
+    return dp_csv_counts_up(&form, line, strlen(line));
+}
+
+static void headers_of_numbers_count_up(void **state)
+{
+    (void)state;
+
+    assert_true(counts_up("0,1,2"));
+    assert_true(counts_up("1;2;3;4"));
+    assert_true(counts_up("\"1990\",1991.0,1992"));
+    assert_true(counts_up("4,0,1,2,3")); /* the label was moved to the front, or to the end */
+    assert_true(counts_up("1,2,3,0"));
+    assert_false(counts_up("0,1"));
+    assert_false(counts_up("0,1,3"));
+    assert_false(counts_up("1,0,1"));
+    assert_false(counts_up("4,0,1,4,0,1"));
+    assert_false(counts_up("2,1,0"));
+    assert_false(counts_up("0.5,1.5,2.5"));
+    assert_false(counts_up("0,1,x"));
+}
+
 /* ---- where lines lie ---- */
 
 enum { MOST = 1 << 19 };
@@ -286,6 +329,8 @@ int main(void)
         cmocka_unit_test(a_field_of_any_length_is_no_harm),
         cmocka_unit_test(numbers_are_those_of_the_c_library),
         cmocka_unit_test(the_first_line_reports_the_form_of_all),
+        cmocka_unit_test(separators_in_quotes_are_none),
+        cmocka_unit_test(headers_of_numbers_count_up),
         cmocka_unit_test(every_line_is_found_however_the_file_is_cut),
         cmocka_unit_test(empty_lines_count_at_the_end_only_and_for_nothing),
         cmocka_unit_test(an_empty_file_has_no_lines),

@@ -83,6 +83,8 @@ static void what_is_not_taken_says_what_would_do(void **state)
 {
     (void)state;
 
+    assert_refused(parse("<U3", 0, "(2,)", 24), "texts (type '<U3'): number the classes: save");
+    assert_refused(parse("|S3", 0, "(2,)", 6), "numpy.unique(labels, return_inverse=True)[1]");
     assert_refused(parse("|O", 0, "(2, 2)", 4), "Python objects (type '|O'): save it with astype");
     assert_refused(parse(">f4", 0, "(2, 2)", 16), "big-endian");
     assert_refused(parse("<c8", 0, "(2, 2)", 32), "astype('float32')");

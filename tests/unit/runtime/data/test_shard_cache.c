@@ -230,6 +230,7 @@ static void a_copy_that_is_damaged_while_it_is_read_is_made_again_once(void **st
     struct dp_records *records[2];
     struct dp_log_capture capture;
     struct stat made[2];
+    const char *said;
     char name[64], path[160];
     uint64_t bytes;
     (void)state;
@@ -255,7 +256,9 @@ static void a_copy_that_is_damaged_while_it_is_read_is_made_again_once(void **st
         }
         dp_log_capture_end(&capture, DP_LOG_DROP);
         dp_log_set_level(DP_LOG_NONE);
-        assert_non_null(strstr(capture.lines, "was damaged: it is made again"));
+        said = strstr(capture.lines, "was damaged: it is made again");
+        assert_non_null(said); /* once, though two have met the damage */
+        assert_null(strstr(said + 1, "was damaged"));
         assert_int_equal(made[0].st_ino, made[1].st_ino);
     }
     assert_int_equal(dp_mem_live(), 0);

@@ -101,6 +101,52 @@ static void bad_lines_are_named_by_their_number(void **state)
                           "line 1: field 2 is no number: '2,5': write decimals with a point");
 }
 
+/* Each says what to do about it. */
+static void usual_mistakes_of_tables_are_explained(void **state)
+{
+    static const struct {
+        const char *train, *words;
+    } cases[] = {
+        {"y,a,b\n1,2,3,\n", "line 2: has 4 fields, the first line has 3: take out the separator"},
+        {"1,2,3,\n0,4,5,\n", "train.csv: line 1: ends with a separator, so that field 4 is empty"},
+        {"y,a,b,\n0,4,5,\n", "train.csv: line 1: ends with a separator, so that field 4 is empty"},
+        {"y,a,b\n1,2,\n", "line 2: field 3 is empty: fill it in, or take the line out (pandas: "
+                          "fillna, dropna); where every line ends so, take that separator out"},
+        {"y,a,b\n1,,3\n", "line 2: field 2 is empty: fill it in, or take the line out"},
+        {"y,a,b\n1,NaN,3\n", "line 2: field 2 is no number: 'NaN': fill it in, or take the line"},
+        {"y,a,b\n1,\"1,234\",3\n", "field 2 is no number: '1,234': write decimals with a point"},
+        {"a,b,y\n1,2,cat\n", "field 3 is no number: 'cat': if it is the label, set data.label to "
+                             "last, and write a number for each class"},
+        {",y,a,b\n0,1,2,3\n", "its first column has no name, as row numbers of pandas and R: leave "
+                              "them out (index=False, "},
+        {"y,a,b\n3,2,3\n", "label 3 is not one of 0 to 2, for which the model has outputs: classes "
+                           "count from 0: give the model one more, or subtract 1"},
+        {"y,a,b\n0.5,2,3\n", "label 0.5 is not one of 0 to 2, for which the model has outputs: "
+                             "classes are whole numbers"},
+        {"1990,1991,1992\n1,2,3\n", "line 1 (no header, since it has numbers): label 1990 is not "},
+    };
+    const struct dp_source_config config = usual();
+    (void)state;
+
+    write_text("test.csv", "1,8,9\n");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_text("train.csv", cases[i].train);
+        assert_source_refuses("csv", &config, DP_ERR_DATA, cases[i].words);
+    }
+}
+
+static void numbers_have_no_size_to_change(void **state)
+{
+    struct dp_source_config config = usual();
+    (void)state;
+
+    config.resize = DP_RESIZE_CROP;
+    write_text("train.csv", "1,2,3\n");
+    write_text("test.csv", "1,8,9\n");
+    assert_source_refuses("csv", &config, DP_ERR_CONFIG,
+                          "data.resize: samples of /tmp/test_source_csv.");
+}
+
 static void what_is_no_text_of_lines_is_refused(void **state)
 {
     const struct dp_source_config config = usual();
@@ -128,10 +174,12 @@ static void a_header_that_looks_like_a_row_is_a_warning(void **state)
     (void)state;
 
     write_text("test.csv", "1,8,9\n");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         write_text("train.csv", i == 0 ? "0,1,2\n1,4,5\n" : "0,1,3\n1,4,5\n");
+        write_text("test.csv", i == 1 ? "2,0,1\n1,4,5\n" : "0,1,3\n1,4,5\n");
         assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
-        assert_int_equal(strstr(dp_samples_info(samples)->note, "header=False") != NULL, i == 0);
+        assert_int_equal(strstr(dp_samples_info(samples)->note, "header=False") != NULL, i < 2);
+        assert_int_equal(strstr(dp_samples_info(samples)->note, "test.csv") != NULL, i == 1);
         dp_samples_close(samples);
     }
 }
@@ -202,7 +250,8 @@ static void labels_are_numbers_for_a_loss_that_compares_them(void **state)
     outcome_free(&o);
     config.shares = true;
     assert_source_refuses("csv", &config, DP_ERR_DATA,
-                          "train.csv: line 1: number 0 of its label (counted from 0) is -0.25: "
+                          "train.csv: line 1 (no header, since it has numbers): number 0 of its "
+                          "label (counted from 0) is -0.25: "
                           "train.loss binary_cross_entropy needs 0 to 1");
     config.shares = false;
     write_text("train.csv", "1e39,2,3\n");
@@ -243,7 +292,7 @@ static void a_label_may_have_a_number_for_each_output(void **state)
     assert_numbers(&o, DP_SET_TRAIN, 0, 3, 4, 2);
     outcome_free(&o);
     write_text("train.csv", "3,3,4\n");
-    assert_source_refuses("csv", &config, DP_ERR_DATA, "line 1: label 3 is not one of 0 to 2");
+    assert_source_refuses("csv", &config, DP_ERR_DATA, ": label 3 is not one of 0 to 2");
     write_text("train.csv", "1,2,3,4\n");
     assert_source_refuses("csv", &config, DP_ERR_DATA,
                           "train.csv: has 4 fields a line: for 2 inputs and 3 outputs of the model "
@@ -295,6 +344,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_samples_with_a_header_or_without),
         cmocka_unit_test(bad_lines_are_named_by_their_number),
+        cmocka_unit_test(usual_mistakes_of_tables_are_explained),
+        cmocka_unit_test(numbers_have_no_size_to_change),
         cmocka_unit_test(what_is_no_text_of_lines_is_refused),
         cmocka_unit_test(a_header_that_looks_like_a_row_is_a_warning),
         cmocka_unit_test(a_folder_that_is_none_is_reported),

@@ -200,6 +200,9 @@ static void the_page_draws_what_computes_and_escapes_names(void **state)
     assert_false(html.failed);
     assert_int_equal(count_of("<tr>"), 1 + DP_LAYERS_SHOWN);
     assert_int_equal(count_of("<circle"), 11);
+    /* Ten dots are in one place, which has room for a name above it, and one below. */
+    assert_int_equal(count_of("\"middle\">conv2d "), 3);
+    assert_int_equal(count_of("\"middle\">conv2d 11<") + count_of("\"middle\">conv2d 10<"), 2);
     assert_int_equal(count_of("<script>"), 0);
     assert_int_equal(count_of("<b>"), 0);
     assert_int_equal(count_of("slow path: ref &lt;b&gt;"), 1);

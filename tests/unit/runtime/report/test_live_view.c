@@ -83,6 +83,53 @@ static void ranks_of_a_job_are_rows(void **state)
     dp_live_jobs_release(&jobs);
 }
 
+/* Columns that can be spared go first; those that stay are whole. */
+static void a_narrow_terminal_keeps_what_matters(void **state)
+{
+    struct dp_live_jobs jobs = some_ranks(1, 1);
+    char *text = printed(&jobs, NULL, 40, 0);
+    (void)state;
+
+    assert_string_equal(text, "small: step 40 of 1000, loss 0.5000,\n"
+                              "    2,000 samples/s, 0:00:48 left\n"
+                              "rank     step phase       samples/s\n"
+                              "   0       40 backward          500\n");
+    free(text);
+    text = printed(&jobs, NULL, 66, 0);
+    assert_non_null(strstr(text, "rank     step phase       samples/s exposed   cpu    memory\n"
+                                 "   0       40 backward          500  12.5 %   98%   100 MiB\n"));
+    free(text);
+    text = printed(&jobs, NULL, 20, 0);
+    assert_non_null(strstr(text, "rank samples/s\n   0       500\n"));
+    free(text);
+    dp_live_jobs_release(&jobs);
+}
+
+/* Columns, not bytes or characters: the numbers after a name stay where they are. */
+static void wide_and_combining_characters_shift_no_column(void **state)
+{
+    static const char *const hosts[][2] = {
+        {"\u65e5\u672c\u8a9e", "\u65e5\u672c\u8a9e        1000 "},
+        {"\u65e5\u672c\u8a9e\u65e5\u672c\u8a9e", "\u65e5\u672c\u8a9e...     1000 "},
+        {"\U0001f600 a", "\U0001f600 a          1000 "},
+        {"e\u0301\u0301cole", "e\u0301\u0301cole         1000 "},
+        {"na\u00efve-and-long", "na\u00efve-a...    1000 "},
+    };
+    struct dp_live_jobs jobs = some_ranks(1, 1);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        char *text;
+        (void)snprintf(jobs.ranks[0].live.who.host, DP_LIVE_TEXT, "%s", hosts[i][0]);
+        text = printed(&jobs, NULL, 80, 0);
+        if (strstr(text, hosts[i][1]) == NULL) {
+            fail_msg("\"%s\" is not in\n%s", hosts[i][1], text);
+        }
+        free(text);
+    }
+    dp_live_jobs_release(&jobs);
+}
+
 static void jobs_are_apart_and_a_rank_that_stands_still_says_so(void **state)
 {
     struct dp_live_jobs jobs = some_ranks(2, 1);
@@ -177,6 +224,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_a_job_are_rows),
+        cmocka_unit_test(a_narrow_terminal_keeps_what_matters),
+        cmocka_unit_test(wide_and_combining_characters_shift_no_column),
         cmocka_unit_test(jobs_are_apart_and_a_rank_that_stands_still_says_so),
         cmocka_unit_test(odd_names_do_no_harm_and_lines_are_cut),
         cmocka_unit_test(more_ranks_than_lines_are_counted),

@@ -206,7 +206,7 @@ function(dp_nomem_test name ranks program when codes)
 endfunction()
 
 # Every tests/mpi/mpi_<noun>.c is a program for mpirun.
-foreach(program mpi_collectives mpi_trainer mpi_lockstep)
+foreach(program mpi_collectives mpi_leave mpi_trainer mpi_lockstep)
   add_executable(${program} tests/mpi/${program}.c)
   target_link_libraries(${program} PRIVATE dp_test_helpers)
 endforeach()
@@ -225,6 +225,13 @@ add_test(NAME mpi_abort COMMAND sh -c "\"$@\"; test $? = 3" sh
          ${PROJECT_SOURCE_DIR}/launch/mpirun -np 2 $<TARGET_FILE:mpi_collectives> abort)
 set_tests_properties(mpi_abort PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60
   ENVIRONMENT "${dp_mpi_environment}")
+# A rank stops when all has been done.
+foreach(when before within)
+  add_test(NAME mpi_leave_${when} COMMAND sh -c "\"$@\"; test $? = 76" sh
+           ${PROJECT_SOURCE_DIR}/launch/mpirun -np 2 $<TARGET_FILE:mpi_leave> ${when})
+  set_tests_properties(mpi_leave_${when} PROPERTIES LABELS mpi PROCESSORS 1 TIMEOUT 60
+    ENVIRONMENT "${dp_mpi_environment}")
+endforeach()
 # One rank has no memory for a group, or to watch its ranks: before and after they share memory.
 foreach(nth 1 3 5 6 7 8)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")

@@ -1,7 +1,11 @@
 #include "collectives/world/liveness.h"
 
+#include <unistd.h>
+
+#include "base/system/launcher.h"
 #include "base/system/process.h"
 #include "base/system/stacks.h"
+#include "collectives/core/backoff.h"
 #include "collectives/world/host_link.h"
 #include "collectives/world/local_peers.h"
 
@@ -10,6 +14,7 @@ struct signs {
     struct dp_local_sign sign;
     struct dp_trace_mark mark;
     struct dp_watchdog_question question;
+    atomic_int leaves;  /* not 0: it has nothing left to do but to leave */
     atomic_int speaker; /* of the host, in what its first rank shows (hang_gather.h) */
 };
 
@@ -124,6 +129,53 @@ dp_status dp_liveness_watchdog(const struct dp_liveness *l, const char *host,
                                               .look = dp_process_look};
 
     return dp_watchdog_create(&config, out);
+}
+
+static bool all_leave(const struct dp_liveness *l)
+{
+    for (int i = 0; i < l->count; i++) {
+        const struct signs *signs = dp_group_peer(l->group, l->signs, l->ranks[i].rank);
+        if (signs != NULL && atomic_load(&signs->leaves) == 0 &&
+            atomic_load(&signs->sign.left) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* MPI_Abort can do nothing within MPI_Finalize: the launcher ends the others. */
+static void end_process(int code)
+{
+    dp_launcher_tell(code);
+    _exit(code);
+}
+
+static void wait_for_all(const struct dp_liveness *l)
+{
+    struct dp_backoff backoff = {.cancel = l->group->cancel};
+    DP_SPAN(DP_PHASE_WAIT, -1);
+
+    atomic_store(&l->signs->leaves, 1);
+    while (!all_leave(l) && dp_backoff_wait(&backoff)) {
+    }
+}
+
+struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *l, const char *host,
+                                       double timeout_s)
+{
+    struct dp_last_watch_config config = {
+        .host = host, .timeout_s = timeout_s, .look = dp_process_look, .end = end_process};
+
+    if (l == NULL) {
+        return NULL;
+    }
+    wait_for_all(l);
+    config.ranks = l->ranks;
+    config.count = l->count;
+    config.self = l->group->rank;
+    return l->count == l->group->size && atomic_load(l->group->cancel) == 0
+               ? dp_last_watch_begin(&config)
+               : NULL;
 }
 
 struct dp_loss dp_liveness_lost(struct dp_liveness *l)

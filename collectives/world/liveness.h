@@ -9,6 +9,7 @@
 
 #include "collectives/core/group.h"
 #include "collectives/world/hang_gather.h"
+#include "collectives/world/last_watch.h"
 #include "collectives/world/watchdog.h"
 
 struct dp_liveness;
@@ -40,6 +41,13 @@ DP_CHECKED dp_status dp_liveness_watchdog(const struct dp_liveness *liveness, co
 /* What gathers the rows of all hosts; NULL: this rank has no connection to another host. Owned by
  * the caller; to be destroyed before liveness. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness, struct dp_hang_gather **out);
+
+/* Waits until all ranks of this host that can be seen have called this, or have said farewell; at
+ * most until the group's waits end. Meanwhile each is watched by the others. From then on what is
+ * returned watches the ranks without the memory that they share. NULL: some are on other hosts or
+ * cannot be seen, or waits have ended; nobody does. timeout_s: of train.hang_timeout_s; 0: none. */
+struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *liveness, const char *host,
+                                       double timeout_s);
 
 /* Where this rank publishes what it does; of liveness. */
 struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *liveness);

@@ -115,6 +115,7 @@ void dp_world_allow_outage(struct dp_world *world, int seconds)
 
 void dp_world_allow_hang(struct dp_world *world, double seconds)
 {
+    world->hang_s = seconds;
     if (world->watchdog != NULL) {
         dp_watchdog_set_timeout(world->watchdog, seconds);
     }
@@ -165,17 +166,15 @@ static dp_status watch(struct dp_world *world)
     if (status == DP_OK && world->all->size > 1) {
         status = dp_liveness_gather(world->liveness, &world->gather);
     }
-    if (status == DP_OK && world->all->size > 1) {
-        config.watchdog = world->watchdog;
-        config.gather = world->gather;
-        config.context = world->liveness;
-        config.abort = end_job;
-    }
     if (status == DP_OK) { /* that of a world that has lost ranks watched until now */
         dp_failure_detector_destroy(world->detector);
         world->detector = NULL;
     }
     if (status == DP_OK && world->all->size > 1) {
+        config.watchdog = world->watchdog;
+        config.gather = world->gather;
+        config.context = world->liveness;
+        config.abort = end_job;
         status = dp_failure_detector_create(&config, &world->detector);
     }
     if (status != DP_OK) {
@@ -396,11 +395,9 @@ static void leave_behind(struct dp_world *world)
 /* Of the ranks of `after` those that go on; MPI_COMM_NULL on the others. */
 static dp_status choose(MPI_Comm after, int size, int lanes, MPI_Comm *out)
 {
-    int rank = 0, most = lanes > 0 ? lanes : size;
+    const int most = dp_world_fitting(size, lanes);
+    int rank = 0;
 
-    while (most > size) {
-        most /= 2;
-    }
     *out = after;
     if (most == size) {
         return DP_OK;
@@ -429,15 +426,21 @@ static dp_status shrink(struct dp_world *world, int lanes, struct dp_world_loss 
 
 bool dp_world_shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss)
 {
+    const bool reports = dp_liveness_lost(world->liveness).reports;
+
     if (shrink(world, lanes, loss) != DP_OK) {
+        if (reports) {
+            dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+                   "another rank has died before the others could go on without the first: the "
+                   "job ends, start it again with --resume");
+        }
         end_job(dp_status_exit(DP_ERR_HUNG));
     }
     return everyone != MPI_COMM_NULL;
 }
 
-/* Where ranks were lost. MPI_Finalize may wait for ever if one dies in it, and takes a core while
- * it waits (Open MPI 5.0.11); so this process just ends. The others may still wait for the last
- * message. */
+/* Where ranks were lost. MPI_Finalize may wait for ever if one dies in it, and takes a core (Open
+ * MPI 5.0.11); so this process just ends. The others may still wait for the last message. */
 static void leave_mpi(struct dp_world *world)
 {
     if (dp_group_barrier(world->all) != DP_OK) {
@@ -450,16 +453,20 @@ static void leave_mpi(struct dp_world *world)
 void dp_world_destroy(struct dp_world *world)
 {
     const bool shrunk = everyone != MPI_COMM_WORLD;
+    struct dp_last_watch *last = NULL;
 
     if (world == NULL) {
         return;
-    }
-    if (shrunk) {
+    } else if (shrunk) {
         leave_mpi(world);
+    } else {
+        last = dp_liveness_meet(world->liveness, world->host, world->hang_s);
+    }
+    if (dp_failure_detector_hung(world->detector)) { /* nothing is left but to end */
+        end_job(dp_status_exit(DP_ERR_HUNG));
     }
     set_world(NULL);
-    dp_failure_detector_destroy(
-        world->detector); /* other ranks may end from here on, which is no error */
+    dp_failure_detector_destroy(world->detector); /* from here on ranks may end: no error */
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
@@ -469,6 +476,7 @@ void dp_world_destroy(struct dp_world *world)
     if (world->mpi && !shrunk) {
         (void)MPI_Finalize();
     }
+    dp_last_watch_end(last);
     dp_free(world->first_rank_of);
     dp_free(world);
 }

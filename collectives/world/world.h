@@ -33,6 +33,7 @@ struct dp_world {
     struct dp_failure_detector *detector; /* owned; NULL: alone */
     int *first_rank_of;  /* owned, [all->size]: the numbers that the ranks had when the job began */
     atomic_bool shrinks; /* see dp_world_allow_shrink() */
+    double hang_s;       /* of dp_world_allow_hang() */
     atomic_int cancel;
     bool broken; /* this rank failed where the others may wait for it: only dp_world_abort() helps;
                   * set by whoever finds out */
@@ -105,6 +106,18 @@ void dp_world_allow_shrink(struct dp_world *world, bool on);
  * takes up to some seconds to find out. Local. */
 bool dp_world_lost(struct dp_world *world);
 
+/* How many of so many ranks can share `lanes`, a power of two: the most that divide it. 0 lanes:
+ * all ranks. */
+static inline int dp_world_fitting(int ranks, int lanes)
+{
+    int most = lanes > 0 ? lanes : ranks;
+
+    while (most > ranks) {
+        most /= 2;
+    }
+    return most;
+}
+
 /* Ranks that were lost, by the numbers that they had when the job began; the first of them. */
 struct dp_world_loss {
     int count, left; /* how many; how many ranks live */
@@ -115,7 +128,7 @@ struct dp_world_loss {
  * After dp_world_lost(): makes the world one of the ranks that live, which keep their order, and
  * get new numbers. Nothing that was made with the old one is left, but dp_world itself. Collective
  * over them. Where that fails, as when another rank dies meanwhile, the job ends with the code of
- * DP_ERR_HUNG.
+ * DP_ERR_HUNG, after an error by the rank that reported the first one.
  *
  *   lanes  a power of two: of the ranks so many go on that they divide it, the first ones; 0: all
  *

@@ -23,12 +23,14 @@ ELSEWHERE = re.compile(r"collectives/gpu/|strategies/strategy_(nccl|ipc|staged)|
 RUNS = ("lanes", "restart")  # of short_runs.py
 MPI = {"mpi_collectives_3": (3, "mpi_collectives"), "mpi_trainer_2": (2, "mpi_trainer")}
 PLAIN = ("-O1", "-w")
-# More processor time or larger files are a mutant's own.
+# More processor time or larger files are a mutant's own. A test is not process 1 of its namespace,
+# which has no parent, and which fewer signals end.
 LIMITS = "ulimit -c 0; ulimit -f 2000000; ulimit -t {}; "
 SETTINGS = {"OMPI_MCA_pml": "ob1", "OMP_NUM_THREADS": "2"}
 SANDBOX = """\
 mount --bind "$0" "$0" && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /dev/shm &&
-mount -t tmpfs tmpfs /tmp && shift && exec "$@\""""
+mount -t tmpfs tmpfs /tmp && shift && "$@"
+exit $?"""
 
 
 def in_rooms(path):

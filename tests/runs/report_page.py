@@ -91,8 +91,12 @@ def case_a_run_that_goes_on_and_one_that_was_killed_are_shown():
     check("broken off after" in printed and "run.json is missing" in printed, printed)
     page = page_of(out)
     check("http-equiv=\"refresh\"" not in page and "was killed" in page, "the page of a killed run")
-    # Half of its files, and none.
+    # As if it had been killed after the first step.
     text = (out / "metrics.jsonl").read_bytes()
+    (out / "metrics.jsonl").write_bytes(b"".join(text.splitlines(True)[:2]))
+    words, printed = r"after 1 of \d+ steps\b", " ".join(report_well(out).split())
+    check(re.search(words, printed) and re.search(words, page_of(out)), printed)
+    # Half of its files, and none.
     (out / "metrics.jsonl").write_bytes(text[: len(text) // 2])
     (out / "config.yaml").unlink()
     printed = report_well(out)

@@ -155,6 +155,23 @@ def case_a_run_that_loses_ranks_ends_with_the_bits_of_one_that_does_not():
             check(state(out) == state(whole), f"{fault}: other bits at the end")
 
 
+def case_two_ranks_that_die_at_once_are_both_lost_or_the_job_ends_as_documented():
+    """A second death while the others shrink for the first one may end the job."""
+    with small_program() as (flags, env):
+        whole, out = harness.scratch / "whole-2", harness.scratch / "two"
+        train_well(*flags, "--out", whole)
+        result = train(*flags, "--out", out, ranks=4, env={
+            **env, "DP_FAULT": "kill:rank=2,step=7,bucket=0;kill:rank=3,step=7,bucket=0"})
+        if result.code == 76:
+            same(len(result.errors), 1, f"errors of\n{result}")
+            result = train(*flags, "--out", out, "--resume", ranks=4, env=env)
+        else:
+            lost = {row["rank"] for row in run_json(out)["lost_ranks"]}
+            check(3 in lost or 2 in lost, f"{lost}:\n{result}")
+        same((result.code, result.errors), (0, []), f"{result}")
+        check(state(out) == state(whole), "other bits at the end")
+
+
 def case_without_lanes_all_that_live_go_on():
     with small_program() as (flags, env):
         _, lost = go_on((*flags, "--set", "train.lanes=0", "--set", "comm.strategy=ring"), env,

@@ -45,14 +45,16 @@ static void add_state(struct dp_html *h, const struct dp_run_record *r)
 {
     const struct dp_run_summary *s = &r->summary;
     char steps[DP_FIGURE_BYTES], ranks[DP_FIGURE_BYTES], epochs[DP_FIGURE_BYTES];
+    int64_t counted = s->steps;
 
     dp_html_print(h, "<strong>%s</strong> after %s",
                   r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state),
                   dp_figure_count(steps, DP_REPORT_COUNT, s->steps));
     if (!r->has_summary && r->history.start.steps > 0) {
-        dp_html_print(h, " of %" PRId64, r->history.start.steps);
+        counted = r->history.start.steps;
+        dp_html_print(h, " of %" PRId64, counted);
     }
-    dp_html_print(h, " step%s", dp_plural((uint64_t)s->steps));
+    dp_html_print(h, " step%s", dp_plural((uint64_t)counted));
     if (isfinite(s->epochs)) {
         dp_html_print(h, " (%s epochs)",
                       dp_figure_fixed(epochs, s->epochs, s->epochs < 1 ? 2 : 1, ""));

@@ -21,14 +21,16 @@ static void print_title(const struct dp_run_record *r, FILE *out)
 {
     const struct dp_run_summary *s = &r->summary;
     char steps[DP_FIGURE_BYTES], ranks[DP_FIGURE_BYTES], planned[48] = "";
+    int64_t counted = s->steps;
 
     if (!r->has_summary && r->history.start.steps > 0) {
+        counted = r->history.start.steps;
         (void)snprintf(planned, sizeof(planned), " of %" PRId64, r->history.start.steps);
     }
     dp_paragraph(
         out, 0, "%s: %s after %s%s step%s on %s rank%s%s%s", dp_figure_or_dash(s->name),
         r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state),
-        dp_figure_count(steps, DP_REPORT_COUNT, s->steps), planned, dp_plural((uint64_t)s->steps),
+        dp_figure_count(steps, DP_REPORT_COUNT, s->steps), planned, dp_plural((uint64_t)counted),
         dp_figure_count(ranks, DP_REPORT_COUNT, s->world_size), dp_plural((uint64_t)s->world_size),
         s->reason != NULL ? ": " : "", s->reason != NULL ? s->reason : "");
 }

@@ -4,6 +4,7 @@
 
 #include "tests/support/arrays.h"
 
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -12,7 +13,20 @@
 #include "collectives/world/hang_gather.h"
 #include "tests/support/local_world.h"
 
-enum { RANKS = 5, STUCK_NODE = 2 };
+enum { RANKS = 5, STUCK_NODE = 2, ROW_LEAST = 256 };
+
+/* Whether connections give a byte of a row, then the rest, and so on. */
+static atomic_bool drips;
+
+/* The linker takes this one, and not libc's. */
+ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+    static atomic_uint calls;
+    const bool row = (flags & MSG_PEEK) == 0 && n > ROW_LEAST;
+    const bool one = row && atomic_load(&drips) && atomic_fetch_add(&calls, 1) % 2 == 0;
+
+    return recvfrom(fd, buf, one ? 1 : n, flags, NULL, NULL);
+}
 
 /* Ranks 1 and 2 are on one host; hosts 0 to 3. */
 static const int node_of[RANKS] = {0, 1, 1, 2, 3};
@@ -207,6 +221,15 @@ static void what_a_host_has_reported_is_known_to_the_others(void **state)
     }
 }
 
+static void rows_that_come_in_pieces_are_put_together(void **state)
+{
+    (void)state;
+
+    atomic_store(&drips, true);
+    assert_int_equal(on_local_nodes(RANKS, node_of, gather_by_the_second, NULL), 0);
+    atomic_store(&drips, false);
+}
+
 /* Without shared memory two ranks of a host cannot agree on who uses the connections. */
 static size_t gather_apart(struct dp_group *group, const void *arg)
 {
@@ -272,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_round_a_host_that_is_stuck_and_the_first_host_reports),
         cmocka_unit_test(the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped),
+        cmocka_unit_test(rows_that_come_in_pieces_are_put_together),
         cmocka_unit_test(what_a_host_has_reported_is_known_to_the_others),
         cmocka_unit_test(without_shared_memory_the_first_rank_alone_has_the_connections),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),

@@ -1,10 +1,14 @@
 /* test_host_link.c - detects the death of a rank that is alone on its host. */
+#define _DEFAULT_SOURCE /* syscall() */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +21,21 @@
 #include "collectives/world/liveness.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
+
+/* Milliseconds since the last answer of a host, as the kernel is made to report them; -1: what it
+ * reports itself. */
+static int simulated_ms = -1;
+
+/* The linker takes this one, and not libc's. */
+int getsockopt(int fd, int level, int optname, void *restrict optval, socklen_t *restrict optlen)
+{
+    if (level == IPPROTO_TCP && optname == TCP_INFO && simulated_ms >= 0) {
+        struct tcp_info *info = optval;
+        info->tcpi_last_ack_recv = (uint32_t)simulated_ms;
+        return 0;
+    }
+    return (int)syscall(SYS_getsockopt, fd, level, optname, optval, optlen);
+}
 
 /* Whether a loss is seen within a second. */
 static bool is_lost(struct dp_host_link *line)
@@ -190,6 +209,45 @@ static void the_loss_of_a_host_is_passed_on_to_all_hosts(void **state)
     assert_int_equal(on_local_nodes(4, node_of, one_is_silent, NULL), 0);
 }
 
+/* What is logged when a host has been silent for so long, of an outage of 30 s at most. */
+static bool is_lost_after(struct dp_host_link *line, int ms)
+{
+    bool lost;
+
+    simulated_ms = ms;
+    stderr_begin();
+    lost = dp_host_link_lost(line, 30);
+    stderr_end();
+    simulated_ms = -1;
+    return lost;
+}
+
+static void a_silent_host_is_warned_of_and_then_given_up(void **state)
+{
+    struct dp_host_link line;
+    int pair[2];
+    (void)state;
+
+    dp_host_link_init(&line);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    line.theirs = pair[0];
+    line.watched = 1;
+    memcpy(line.host, "far", 4);
+    assert_false(is_lost_after(&line, 4999));
+    assert_string_equal(stderr_text, "");
+    assert_false(is_lost_after(&line, 5000));
+    assert_non_null(strstr(stderr_text, "no sign of life from host far (rank 1) for 5 s"));
+    assert_false(is_lost_after(&line, 20000)); /* which is not said again */
+    assert_string_equal(stderr_text, "");
+    assert_false(is_lost_after(&line, 2999));
+    assert_non_null(strstr(stderr_text, "host far (rank 1) responds again after 20 s"));
+    assert_false(is_lost_after(&line, 29999));
+    assert_true(is_lost_after(&line, 30000));
+    assert_int_equal(line.silent_s, 30);
+    dp_host_link_close(&line);
+    (void)close(pair[1]);
+}
+
 static void ranks_of_one_host_need_no_connection(void **state)
 {
     (void)state;
@@ -234,6 +292,7 @@ int main(void)
         cmocka_unit_test(two_hosts_watch_each_other_and_closing_is_not_a_loss),
         cmocka_unit_test(a_broken_connection_is_not_a_death),
         cmocka_unit_test(the_loss_of_a_host_is_passed_on_to_all_hosts),
+        cmocka_unit_test(a_silent_host_is_warned_of_and_then_given_up),
         cmocka_unit_test(ranks_of_one_host_need_no_connection),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

@@ -2,8 +2,10 @@
  * test_ps_messages.c - parts of gradients reach their servers, in any order, and parts of weights
  * come back.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -128,6 +130,45 @@ static void all_parts_arrive_and_are_answered(void **state)
     }
 }
 
+/* How many messages lie with the server. */
+static atomic_int sent;
+
+/* The server looks once all have sent. */
+static size_t sends_once(struct dp_group *group, const void *unused)
+{
+    const int trainers = group->size - 1;
+    struct dp_ps_messages messages;
+    size_t wrong = open_messages(group, 1, &messages) != DP_OK;
+    int from = -1;
+    (void)unused;
+
+    if (wrong == 0 && group->rank < trainers) {
+        wrong += dp_ps_messages_swap(&messages, false) != DP_OK;
+        atomic_fetch_add(&sent, 1);
+    } else if (wrong == 0) {
+        wrong += dp_ps_messages_begin(&messages) != DP_OK;
+        while (atomic_load(&sent) < trainers) {
+            (void)sched_yield();
+        }
+        for (int i = 0; i < trainers; i++) {
+            wrong += dp_ps_messages_next(&messages, &from) != DP_OK || from != i;
+        }
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_ps_messages_close(&messages);
+    return wrong;
+}
+
+/* Else one that is quick would keep the others waiting. */
+static void trainers_that_wait_are_served_in_turn(void **state)
+{
+    (void)state;
+    for (int trainers = 2; trainers <= 5; trainers++) {
+        atomic_store(&sent, 0);
+        assert_int_equal(on_local_ranks(trainers + 1, sends_once, NULL), 0);
+    }
+}
+
 static size_t has_no_memory(struct dp_group *group, const void *nth)
 {
     struct dp_ps_messages messages;
@@ -173,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_parts_arrive_and_are_answered),
+        cmocka_unit_test(trainers_that_wait_are_served_in_turn),
         cmocka_unit_test(failing_to_open_leaves_nothing),
     };
 

@@ -92,6 +92,29 @@ static void a_rendezvous_listens_only_at_its_contacts_addresses(void **state)
     assert_int_equal(dp_contact_connect(&contact, contact.host), -1); /* nobody listens any more */
 }
 
+/* Another host's loopback address is ours, where somebody else may listen. */
+static void a_loopback_address_is_called_on_its_own_host_only(void **state)
+{
+    struct dp_listener listener;
+    const struct dp_contact contact = open_one(&listener, 7);
+    struct dp_contact local = contact;
+    int caller;
+    (void)state;
+
+    memset(local.endpoint, 0, sizeof(local.endpoint));
+    for (int i = 0; i < DP_ENDPOINTS; i++) {
+        if (ntohl(contact.endpoint[i].address) >> 24 == 127) {
+            local.endpoint[0] = contact.endpoint[i];
+        }
+    }
+    assert_int_not_equal(local.endpoint[0].port, 0);
+    assert_int_equal(dp_contact_connect(&local, "elsewhere"), -1);
+    caller = dp_contact_connect(&local, contact.host);
+    assert_true(caller >= 0);
+    (void)close(caller);
+    dp_listener_close(&listener);
+}
+
 static void callers_without_the_token_are_ignored(void **state)
 {
     struct dp_listener listener;
@@ -123,6 +146,7 @@ int main(void)
         cmocka_unit_test(a_token_comes_only_from_the_kernels_random_source),
         cmocka_unit_test(without_a_random_source_nobody_listens),
         cmocka_unit_test(a_rendezvous_listens_only_at_its_contacts_addresses),
+        cmocka_unit_test(a_loopback_address_is_called_on_its_own_host_only),
         cmocka_unit_test(callers_without_the_token_are_ignored),
     };
 

@@ -305,6 +305,7 @@ static void the_fastest_strategy_is_chosen(void **state)
     const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
 
     assert_string_equal(r.strategy, "planted");
+    assert_int_equal(plant.largest, 262144 * sizeof(float)); /* each size has had its turn */
 }
 
 /* On unequal nodes only direct keeps the order; this strategy is direct, but claims no order. */

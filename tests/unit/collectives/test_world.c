@@ -45,6 +45,23 @@ static void a_single_process_is_a_world_of_one(void **state)
     dp_world_destroy(NULL);
 }
 
+static void as_many_ranks_go_on_as_divide_the_lanes(void **state)
+{
+    (void)state;
+
+    for (int lanes = 1; lanes <= 64; lanes *= 2) {
+        for (int ranks = 1; ranks <= 70; ranks++) {
+            const int most = dp_world_fitting(ranks, lanes);
+            assert_in_range(most, 1, ranks);
+            assert_int_equal(lanes % most, 0);
+            for (int more = most + 1; more <= ranks; more++) {
+                assert_int_not_equal(lanes % more, 0);
+            }
+        }
+    }
+    assert_int_equal(dp_world_fitting(5, 0), 5);
+}
+
 static void a_single_process_of_several_is_refused(void **state)
 {
     static const struct {
@@ -159,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_single_process_is_a_world_of_one),
+        cmocka_unit_test(as_many_ranks_go_on_as_divide_the_lanes),
         cmocka_unit_test(a_single_process_of_several_is_refused),
         cmocka_unit_test(a_second_group_is_independent),
         cmocka_unit_test(a_single_process_agrees_with_itself),

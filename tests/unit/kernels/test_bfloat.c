@@ -5,6 +5,7 @@
  */
 #include "tests/support/typed.h"
 
+#include "base/log.h"
 #include "kernels/ref/window.h"
 
 enum { ODD = 40003, CHANNELS = 12, PLACES = 3001, ALL = CHANNELS * PLACES };
@@ -215,6 +216,24 @@ static void check_pool(const struct typed *t, struct dp_stream *s, const struct 
     dp_free(dy);
 }
 
+/* Windows that cover the image once, which need no sums. */
+static void check_missing_choice(const struct typed *t, struct dp_stream *s)
+{
+    const struct dp_window w = {4, 4, 1, 2, 2, 1, 2, 2, 2, 0, 0};
+    uint16_t dx[16] = {0}, dy[4] = {0};
+    (void)t;
+
+    dp_log_set_level(DP_LOG_NONE);
+    assert_int_equal(dp_cpu_bfloat_pool_backward(s, dx, dy, NULL, &w, 1, DP_POOL_MAX), DP_ERR_ARG);
+    dp_log_set_level(DP_LOG_INFO);
+}
+
+static void the_gradient_of_a_maximum_needs_what_forward_kept(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_missing_choice);
+}
+
 static void check_pools(const struct typed *t, struct dp_stream *s)
 {
     static const struct dp_window windows[] = {
@@ -243,6 +262,7 @@ int main(void)
         cmocka_unit_test(sums_have_the_bits_of_float32),
         cmocka_unit_test(batch_norm_has_the_bits_of_float32),
         cmocka_unit_test(pools_have_the_bits_of_float32),
+        cmocka_unit_test(the_gradient_of_a_maximum_needs_what_forward_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, nothing_is_left);

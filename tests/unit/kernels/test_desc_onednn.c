@@ -1,18 +1,20 @@
 /*
  * test_desc_onednn.c - which of oneDNN's implementations a convolution gets: "jit" in the place of
- * "brgconv" where there are fewer than 64 channels, and no other change.
+ * "brgconv" where there are fewer than 64 channels, and no other change; and products of bfloats.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #if DP_HAVE_ONEDNN
 
+#include "kernels/cpu/mixed.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 
 enum { SIDE = 14, ROWS = 8 };
@@ -60,10 +62,62 @@ static void blocked_kernels_are_for_64_channels_and_more(void **state)
     (void)dnnl_engine_destroy(engine);
 }
 
+static bool has_product(dnnl_engine_t engine, bool bias)
+{
+    const struct dp_onednn_product product = {.m = 8, .n = 16, .k = 24, .bias = bias};
+    dnnl_primitive_desc_t desc = NULL;
+    const bool has = dp_onednn_try_product(engine, &product, &desc) == dnnl_success;
+
+    if (has) {
+        (void)dnnl_primitive_desc_destroy(desc);
+    }
+    return has;
+}
+
+/* Else products of bfloats would be computed as float32 without a word. */
+static void a_product_of_bfloats_may_have_a_bias(void **state)
+{
+    dnnl_engine_t engine = NULL;
+    (void)state;
+
+    assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
+    assert_int_equal(has_product(engine, true), has_product(engine, false));
+    (void)dnnl_engine_destroy(engine);
+}
+
+/* Whether the kernel lists a flag, or a vendor, of the first processor. */
+static bool listed(const char *word)
+{
+    static char text[8192];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    size_t got;
+
+    if (file == NULL) {
+        return false;
+    }
+    got = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[got] = '\0';
+    return strstr(text, word) != NULL;
+}
+
+/* Tiles are found by cpuid; Linux says the same. */
+static void bfloats_are_preferred_where_the_processor_has_tiles(void **state)
+{
+    (void)state;
+    if (!listed("GenuineIntel")) {
+        skip();
+    }
+    assert_int_equal(dp_cpu_prefers_bf16(), dp_cpu_has_bf16() && listed(" amx_bf16"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocked_kernels_are_for_64_channels_and_more)};
+        cmocka_unit_test(blocked_kernels_are_for_64_channels_and_more),
+        cmocka_unit_test(a_product_of_bfloats_may_have_a_bias),
+        cmocka_unit_test(bfloats_are_preferred_where_the_processor_has_tiles),
+    };
 
     return cmocka_run_group_tests_name("desc_onednn", tests, NULL, NULL);
 }

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,6 +29,32 @@
 enum { ROWS = 1600, FEATURES = 300, TWO_SHARDS = 1800000 };
 
 static char root[64], arrays[80], packed[80], cache[80];
+
+static int count_copies(uint64_t *bytes, char name[64]);
+
+/* Bytes that the disk has for the copies, whether free or taken by them; 0: as it is. */
+static uint64_t disk_bytes;
+
+/* The linker takes this one, and not libc's. */
+int statvfs(const char *restrict file, struct statvfs *restrict buf)
+{
+    struct statfs info;
+    char name[64];
+    uint64_t taken;
+
+    memset(buf, 0, sizeof(*buf));
+    if (statfs(file, &info) != 0) {
+        return -1;
+    }
+    buf->f_frsize = (unsigned long)info.f_bsize;
+    buf->f_bavail = info.f_bavail;
+    if (disk_bytes > 0) {
+        (void)count_copies(&taken, name);
+        buf->f_frsize = 1;
+        buf->f_bavail = disk_bytes > taken ? disk_bytes - taken : 0;
+    }
+    return 0;
+}
 
 /* About 2 MB in three shards. */
 static int make_folder(void **state)
@@ -142,6 +170,9 @@ static int count_copies(uint64_t *bytes, char name[64])
             assert_int_equal(fstatat(dirfd(entries), entry->d_name, &info, 0), 0);
             *bytes += (uint64_t)info.st_size;
             count++;
+        } else if (disk_bytes > 0) { /* it is being read: half a copy takes what is reserved */
+            const bool there = fstatat(dirfd(entries), entry->d_name, &info, 0) == 0;
+            *bytes += there && S_ISREG(info.st_mode) ? (uint64_t)info.st_blocks * 512 : 0;
         } else {
             assert_true(entry->d_name[0] == '.' || strcmp(entry->d_name, "letter") == 0);
         }
@@ -187,6 +218,25 @@ static void the_budget_is_kept_and_other_files_stay(void **state)
     (void)snprintf(name, sizeof(name), "%.40s/letter", cache);
     assert_int_equal(access(name, F_OK), 0);
     assert_int_equal(read_all(700000), DP_ERR_CONFIG); /* less than a shard */
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* By default copies take nine tenths of what the disk has. */
+static void copies_leave_a_tenth_of_the_disk_free(void **state)
+{
+    char name[64];
+    uint64_t all, bytes;
+    (void)state;
+
+    assert_int_equal(read_all(0), DP_OK);
+    assert_int_equal(count_copies(&all, name), 3);
+    for (int fits = 0; fits < 2; fits++) {
+        remove_tree(cache);
+        disk_bytes = fits == 1 ? all * 100 / 88 : all * 100 / 92;
+        assert_int_equal(read_all(0), DP_OK);
+        disk_bytes = 0;
+        assert_int_equal(count_copies(&bytes, name), fits == 1 ? 3 : 2);
+    }
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -431,6 +481,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(copies_are_made_once_and_read, no_cache),
         cmocka_unit_test_setup(the_budget_is_kept_and_other_files_stay, no_cache),
+        cmocka_unit_test_setup(copies_leave_a_tenth_of_the_disk_free, no_cache),
         cmocka_unit_test_setup(a_damaged_or_short_copy_is_made_again, no_cache),
         cmocka_unit_test_setup(a_copy_that_is_damaged_while_it_is_read_is_made_again_once,
                                no_cache),

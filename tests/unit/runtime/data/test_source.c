@@ -1,6 +1,7 @@
 /*
  * test_source.c - sources of data: the registry, rows that are made up, and the installed data set.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -62,6 +63,37 @@ static void synthetic_rows_depend_on_the_seed_alone(void **state)
     assert_memory_not_equal(a.images[0], b.images[0], 784);
     outcome_release(&b);
     outcome_free(&a);
+}
+
+/* The pattern of a class is four by four cells, of which each has one grey value: pixels of a cell
+ * have one mean, others have others. Means of 200 pixels are off by 4 (one standard deviation). */
+static void synthetic_classes_are_patterns_of_four_by_four_cells(void **state)
+{
+    enum { SIDE = 8, CELL = 2 };
+    struct dp_source_config config = synthetic_config((size_t)SIDE * SIDE, SIDE, SIDE, 1);
+    double sum[CLASSES][SIDE] = {{0}}, within = 0, across = 0;
+    size_t count[CLASSES] = {0};
+    struct outcome o;
+    (void)state;
+
+    config.samples = 5000;
+    o = run_source_well("synthetic", &config);
+    assert_non_null(o.images[0]);
+    for (size_t row = 0; row < config.samples; row++) {
+        const size_t k = (size_t)o.labels[0][row];
+        count[k]++;
+        for (size_t x = 0; x < SIDE; x++) {
+            sum[k][x] += o.images[0][row * SIDE * SIDE + x];
+        }
+    }
+    for (size_t k = 0; k < CLASSES; k++) {
+        for (size_t x = 0; x + 1 < SIDE; x++) {
+            const double off = fabs(sum[k][x + 1] - sum[k][x]) / (double)count[k];
+            *(x % CELL == 0 ? &within : &across) += off / CLASSES / (x % CELL == 0 ? 4 : 3);
+        }
+    }
+    assert_true(within < 6 && across > 3 * within);
+    outcome_free(&o);
 }
 
 static void synthetic_has_default_counts(void **state)
@@ -188,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_source_has_all_functions_and_a_line_of_help),
         cmocka_unit_test(synthetic_rows_depend_on_the_seed_alone),
+        cmocka_unit_test(synthetic_classes_are_patterns_of_four_by_four_cells),
         cmocka_unit_test(synthetic_has_default_counts),
         cmocka_unit_test(synthetic_classes_can_be_learnt),
         cmocka_unit_test(open_survives_every_failed_allocation),

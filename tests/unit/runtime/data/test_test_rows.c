@@ -11,10 +11,13 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/row_print.h"
+#include "runtime/data/source.h"
 #include "runtime/data/stream/test_rows.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
@@ -224,6 +227,86 @@ static void the_first_bad_row_is_reported(void **state)
     dp_samples_close(samples);
 }
 
+/* ---- a source that is bad for helpers ---- */
+
+static pthread_t user_thread;
+static atomic_bool helped;
+
+static dp_status apart_open(void *state, const struct dp_source_config *c,
+                            struct dp_source_info *info)
+{
+    (void)state;
+    *info = (struct dp_source_info){.count = {TRAIN, TEST},
+                                    .shape = {.count = FEATURES, .element = DP_ELEMENT_FLOAT}};
+    info->classes = c->classes;
+    return DP_OK;
+}
+
+/* The user's own thread gives its first row once a helper has failed. */
+static dp_status apart_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set set, size_t row,
+                             struct dp_raw *raw)
+{
+    (void)state;
+    (void)fetcher;
+    (void)set;
+    if (!pthread_equal(pthread_self(), user_thread)) {
+        atomic_store(&helped, true);
+        return DP_FAIL(DP_ERR_DATA, "row %zu of a helper", row);
+    }
+    while (!atomic_load(&helped)) {
+        (void)sched_yield();
+    }
+    *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
+                           .data = numbers[row],
+                           .bytes = ROW,
+                           .shape = {.count = FEATURES, .element = DP_ELEMENT_FLOAT},
+                           .label = labels[row]};
+    return DP_OK;
+}
+
+static void apart_name(const void *state, enum dp_set set, size_t row, char *text, size_t size)
+{
+    (void)state;
+    (void)snprintf(text, size, "%d: row %zu", (int)set, row);
+}
+
+static void apart_close(void *state)
+{
+    (void)state;
+}
+
+static const struct dp_source apart = {
+    .plugin = {.name = "apart", .help = "for this test", .state_bytes = 1},
+    .open = apart_open,
+    .fetch = apart_fetch,
+    .name = apart_name,
+    .close = apart_close,
+};
+
+static void what_a_helper_finds_bad_is_reported(void **state)
+{
+    struct dp_samples *samples = NULL;
+    struct dp_log_capture capture;
+    (void)state;
+
+    user_thread = pthread_self();
+    config = (struct dp_source_config){.input = {.count = FEATURES}};
+    atomic_store(&helped, true);
+    assert_int_equal(dp_samples_open("apart", &config, &samples), DP_OK);
+    for (int threads = 2; threads <= 4; threads++) {
+        struct dp_test_rows *rows = rows_of(samples, 1, threads, false);
+        const uint8_t *images = NULL;
+        const int32_t *found = NULL;
+        atomic_store(&helped, false);
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_test_rows_get(rows, 0, 0, TEST, &images, &found), DP_ERR_DATA);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        assert_non_null(strstr(dp_log_captured(&capture), " of a helper"));
+        dp_test_rows_destroy(rows);
+    }
+    dp_samples_close(samples);
+}
+
 /* The next good one stands in its place. */
 static void bad_rows_are_replaced_where_that_is_asked_for(void **state)
 {
@@ -283,9 +366,13 @@ int main(void)
         CASE(users_at_the_same_time_get_their_own_rows),
         CASE(rows_in_memory_are_given_where_they_lie_and_checked),
         CASE(the_first_bad_row_is_reported),
+        CASE(what_a_helper_finds_bad_is_reported),
         CASE(bad_rows_are_replaced_where_that_is_asked_for),
         CASE(creating_survives_every_failed_allocation),
     };
 
+    if (dp_plugin_add(&dp_sources, &apart.plugin) != DP_OK) {
+        return 1;
+    }
     return cmocka_run_group_tests_name("test_rows", tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -41,6 +42,38 @@ static int remove_folders(void **state)
     (void)state;
     remove_tree(root);
     return 0;
+}
+
+/* An array of one sample of so many bytes, all of them a hole in the file. */
+static void write_large(size_t bytes)
+{
+    char shape[40], path[160];
+    struct stat info;
+
+    (void)snprintf(shape, sizeof(shape), "(1, %zu)", bytes);
+    npy_file(from, "train_images.npy", "|u1", shape, "", 0);
+    npy_file(from, "train_labels.npy", "|u1", "(1,)", "", 1);
+    (void)snprintf(path, sizeof(path), "%s/train_images.npy", from);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size + (off_t)bytes), 0);
+}
+
+/* Where it is to be packed to is no folder, which is found after the size is checked. */
+static void samples_of_half_a_gigabyte_are_the_largest(void **state)
+{
+    const size_t most = (size_t)512 << 20;
+    struct dp_pack_options options = {.from = from, .threads = 1};
+    struct dp_pack_result result;
+    char file[160];
+    (void)state;
+
+    (void)snprintf(file, sizeof(file), "%s/train_labels.npy", from);
+    options.to = file;
+    assert_int_equal(mkdir(from, 0700), 0);
+    write_large(most);
+    assert_int_equal(dp_pack(&options, &result), DP_ERR_WRITE);
+    write_large(most + 1);
+    assert_int_equal(dp_pack(&options, &result), DP_ERR_DATA);
 }
 
 static bool stopped_at_once(void)
@@ -219,6 +252,7 @@ static void pixels_become_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_of_half_a_gigabyte_are_the_largest),
         cmocka_unit_test(arrays_of_bytes_with_classes_are_the_same_again),
         cmocka_unit_test(arrays_of_numbers_with_targets_are_the_same_again),
         cmocka_unit_test(pictures_stay_files_of_their_kind),

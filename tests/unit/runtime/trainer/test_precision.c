@@ -318,6 +318,22 @@ static void the_layer_that_overflowed_first_is_named_by_all_ranks(void **state)
     }
 }
 
+/* A batch of one row, of which only the first number is too large for a half. */
+static void one_number_that_overflows_is_found(void **state)
+{
+    static const char *const sets[] = {"train.precision=fp16", "train.global_batch=1", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    memset(run.bytes, 0, (size_t)SMALL_TRAIN * run.data.sample_bytes);
+    for (size_t row = 0; row < SMALL_TRAIN; row++) {
+        run.bytes[row * run.data.sample_bytes] = 255;
+    }
+    assert_int_equal(on_local_ranks(1, names_the_layer, &run), 0);
+    small_run_destroy(&run);
+}
+
 static void check_skip(const char *const *sets)
 {
     struct small_run run;
@@ -434,6 +450,7 @@ int main(void)
         cmocka_unit_test(whole_master_weights_are_read_and_written_back),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
         cmocka_unit_test(the_layer_that_overflowed_first_is_named_by_all_ranks),
+        cmocka_unit_test(one_number_that_overflows_is_found),
         cmocka_unit_test(the_scale_grows_after_good_steps),
         cmocka_unit_test(a_scale_below_one_ends_training),
         cmocka_unit_test(other_types_scale_nothing),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "runtime/trainer/prepare/memory_plan.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -119,12 +120,35 @@ static void servers_must_leave_a_rank_to_train(void **state)
     small_run_destroy(&run);
 }
 
+/* The optimizer's state lies with the servers, which a prediction knows. */
+static void a_trainer_of_servers_needs_no_memory_of_an_optimizer(void **state)
+{
+    static const char *const sets[] = {"comm.strategy=ps", "comm.servers=1", NULL};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct dp_memory_plan plan;
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    plan = (struct dp_memory_plan){.config = run.config,
+                                   .model = run.model,
+                                   .device = run.device,
+                                   .trainers = 2,
+                                   .threads = 1,
+                                   .ranks_per_device = 1,
+                                   .one_node = true};
+    dp_memory_plan_device(&plan, 0, bytes);
+    assert_int_equal(bytes[DP_MEM_OPTIMIZER], 0);
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(servers_give_the_bits_of_training_without_servers),
         cmocka_unit_test(lanes_give_the_same_bits_with_servers),
         cmocka_unit_test(servers_must_leave_a_rank_to_train),
+        cmocka_unit_test(a_trainer_of_servers_needs_no_memory_of_an_optimizer),
     };
 
     return cmocka_run_group_tests_name("ps", tests, NULL, NULL);

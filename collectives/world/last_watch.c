@@ -1,0 +1,156 @@
+#include "collectives/world/last_watch.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/system/thread.h"
+
+enum { LIMIT_S = 60, LEAST_S = 10, LOOK_EVERY_NS = 100000000, SECOND_NS = 1000000000 };
+
+/* How long the rank that reports has for it before the others end. */
+static const uint64_t report_ns = 10000000000;
+
+struct dp_last_watch {
+    struct dp_watchdog *watchdog; /* owned */
+    struct dp_trace_mark *marks;  /* owned; [count]: all wait for each other, for ever */
+    void (*end)(int code);
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t stopped;
+    bool stop;
+    uint64_t hung_ns; /* when that was found; 0: it was not */
+};
+
+/* What all ranks show that wait, after steps. */
+static void set_mark(struct dp_trace_mark *mark)
+{
+    atomic_store(&mark->changes, 1);
+    atomic_store(&mark->open, 1);
+    atomic_store(&mark->phase, DP_PHASE_WAIT);
+    atomic_store(&mark->activity, DP_PHASE_OTHER);
+    atomic_store(&mark->bucket, -1);
+    atomic_store(&mark->ended, 1u << DP_PHASE_STEP | 1u << DP_PHASE_OTHER);
+}
+
+static void report(struct dp_last_watch *watch)
+{
+    int count;
+    const struct dp_hang_row *rows = dp_watchdog_rows(watch->watchdog, &count);
+
+    dp_hang_table_report(rows, count, false, dp_watchdog_quiet_s(watch->watchdog));
+}
+
+static void look(struct dp_last_watch *watch)
+{
+    const uint64_t now_ns = dp_now_ns();
+    const enum dp_watchdog_finding finding = dp_watchdog_look(watch->watchdog, now_ns);
+
+    if (finding != DP_WATCHDOG_HUNG) {
+        watch->hung_ns = 0;
+        return;
+    }
+    watch->hung_ns = watch->hung_ns == 0 ? now_ns : watch->hung_ns;
+    if (dp_watchdog_reports(watch->watchdog)) {
+        report(watch);
+        watch->end(dp_status_exit(DP_ERR_HUNG));
+    } else if (now_ns - watch->hung_ns >= report_ns) {
+        watch->end(dp_status_exit(DP_ERR_HUNG));
+    }
+}
+
+static void *look_out(void *arg)
+{
+    struct dp_last_watch *watch = arg;
+
+    (void)pthread_mutex_lock(&watch->mutex);
+    while (!watch->stop) {
+        struct timespec until;
+        look(watch);
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += LOOK_EVERY_NS;
+        if (until.tv_nsec >= SECOND_NS) {
+            until.tv_nsec -= SECOND_NS;
+            until.tv_sec++;
+        }
+        (void)pthread_cond_timedwait(&watch->stopped, &watch->mutex, &until);
+    }
+    (void)pthread_mutex_unlock(&watch->mutex);
+    return NULL;
+}
+
+static dp_status make_watchdog(const struct dp_last_watch_config *c, struct dp_last_watch *watch)
+{
+    struct dp_watchdog_rank *ranks = dp_zalloc((size_t)c->count, sizeof(*ranks));
+    const struct dp_watchdog_config config = {
+        .ranks = ranks, .count = c->count, .self = c->self, .host = c->host, .look = c->look};
+    dp_status status;
+
+    watch->marks = dp_zalloc((size_t)c->count, sizeof(*watch->marks));
+    if (ranks == NULL || watch->marks == NULL) {
+        dp_free(ranks);
+        return DP_ERR_NOMEM;
+    }
+    for (int i = 0; i < c->count; i++) {
+        set_mark(&watch->marks[i]);
+        ranks[i] = (struct dp_watchdog_rank){
+            .rank = c->ranks[i].rank, .process = c->ranks[i].process, .mark = &watch->marks[i]};
+    }
+    status = dp_watchdog_create(&config, &watch->watchdog);
+    dp_free(ranks);
+    DP_TRY(status);
+    dp_watchdog_set_timeout(watch->watchdog,
+                            c->timeout_s > 0.0 ? fmax(c->timeout_s, LEAST_S) : LIMIT_S);
+    return DP_OK;
+}
+
+static void release(struct dp_last_watch *watch)
+{
+    dp_watchdog_destroy(watch->watchdog);
+    dp_free(watch->marks);
+    dp_free(watch);
+}
+
+struct dp_last_watch *dp_last_watch_begin(const struct dp_last_watch_config *config)
+{
+    struct dp_last_watch *watch = dp_zalloc(1, sizeof(*watch));
+    struct dp_log_capture problem;
+    pthread_condattr_t clock;
+    dp_status status;
+
+    if (watch == NULL) {
+        return NULL;
+    }
+    watch->end = config->end;
+    (void)pthread_mutex_init(&watch->mutex, NULL);
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&watch->stopped, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    dp_log_capture_begin(&problem, DP_LOG_ERROR); /* the run has succeeded or failed without it */
+    status = make_watchdog(config, watch);
+    if (status == DP_OK) {
+        status = dp_thread_start(&watch->thread, look_out, watch, "dp-last", "watches the end");
+    }
+    dp_log_capture_end(&problem, DP_LOG_DROP);
+    if (status != DP_OK) {
+        release(watch);
+        return NULL;
+    }
+    return watch;
+}
+
+void dp_last_watch_end(struct dp_last_watch *watch)
+{
+    if (watch == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&watch->mutex);
+    watch->stop = true;
+    (void)pthread_cond_signal(&watch->stopped);
+    (void)pthread_mutex_unlock(&watch->mutex);
+    (void)pthread_join(watch->thread, NULL);
+    release(watch);
+}

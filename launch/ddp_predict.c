@@ -159,7 +159,7 @@ struct job {
     size_t filled;           /* rows that wait in the batch */
     enum dp_element element; /* theirs */
     size_t top;
-    bool bad, missing;
+    bool bad, missing, headed; /* headed: the columns are printed */
 };
 
 /* A field of CSV, in quotes where it must be. */
@@ -320,6 +320,10 @@ static dp_status flush(struct job *job)
         return DP_OK;
     }
     DP_TRY(dp_predictor_run(job->predictor, job->element, job->samples, job->filled, job->outputs));
+    if (!job->headed && !job->options->jsonl) {
+        print_header(job);
+    }
+    job->headed = true;
     for (size_t i = 0; i < job->filled; i++) {
         const float *out = job->outputs + i * job->info->outputs;
         sort_top(job, out);
@@ -416,9 +420,6 @@ static dp_status open_job(struct job *job)
 static dp_status predict(struct job *job)
 {
     DP_TRY(open_job(job));
-    if (!job->options->jsonl) {
-        print_header(job);
-    }
     for (int i = 0; i < job->options->count; i++) {
         DP_TRY(take_file(job, job->options->files[i]));
     }

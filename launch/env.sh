@@ -19,7 +19,7 @@ dp_default OMPI_MCA_orte_execute_quiet 1
 dp_default OMPI_MCA_odls_base_sigkill_timeout 1
 # One TCP connection carries about half of what the wire can when both directions are busy.
 dp_default OMPI_MCA_btl_tcp_links 2
-# Messages up to this size are sent without a handshake: collectives/world/world.c.
+# Messages up to this size are sent without a handshake: collectives/core/mpi/start_mpi.c.
 dp_default OMPI_MCA_btl_tcp_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_rndv_eager_limit 1052672
 dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
@@ -27,7 +27,7 @@ dp_default OMPI_MCA_btl_tcp_max_send_size 1052672
 dp_default OMPI_MCA_btl_vader_eager_limit 36864
 dp_default OMPI_MCA_btl_vader_max_send_size 65536
 # A seccomp filter (containers) or Yama may forbid reading another process's memory directly; Open
-# MPI then prints an error per message instead of using another way: collectives/world/world.c.
+# MPI then prints an error per message instead of using another way.
 dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
 # The same for Open MPI 5, whose launcher is PRRTE.
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1
@@ -36,3 +36,7 @@ dp_default PRTE_MCA_rmaps_default_mapping_policy :oversubscribe
 dp_default PRTE_MCA_prte_execute_quiet 1
 # A component that is not used, but which in Open MPI 5 prints an error first.
 dp_default OMPI_MCA_osc ^ucx
+# Ranks that lack it start themselves again with it: base/system/openmp.c.
+if [ -z "${OMP_WAIT_POLICY+set}" ]; then
+    dp_default GOMP_SPINCOUNT 5000
+fi

@@ -15,7 +15,8 @@ Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, 
 LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
 soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
 out who died; its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
-banner about each job that fails, also if asked not to: that is left out, so that our line is last.
+banner about each job that fails, also if asked not to, and a rank of MPICH that ends the job a line
+about that: these are left out, so that our line is last.
 """
 import signal
 
@@ -49,6 +50,7 @@ FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
            b"prterun has exited due to process rank")
+ABORT, CALLED = b"Abort(", b"): application called MPI_Abort("  # what MPICH prints for MPI_Abort
 
 
 def grace(words):
@@ -73,13 +75,18 @@ def program():
 
 def copy_without_banner(source, target):
     """All that comes, at once but for what may be a banner, until nothing more can come."""
-    kept = b""  # the beginning of a banner, or of a line that may be its first one
+    kept = b""  # the beginning of a banner, or of a line that may be its first one, or MPICH's
     while True:
         data = os.read(source, 65536)
         kept += data
         out = b""
         while kept:
             line = kept[: kept.find(b"\n") + 1] or kept
+            if line.startswith(ABORT) or ABORT.startswith(line):
+                if data and not line.endswith(b"\n"):
+                    break
+                out, kept = out + (b"" if CALLED in line else line), kept[len(line):]
+                continue
             if line != RULE and not RULE.startswith(line):
                 out, kept = out + line, kept[len(line):]
                 continue
@@ -203,7 +210,8 @@ def main():
     pipe, name = open_pipe()
     words = sys.argv[1:]
     mpirun, hydra, prrte = program()
-    quiet = prrte and os.environ.get("PRTE_MCA_prte_execute_quiet", "0") not in ("", "0")
+    quiet = hydra or (prrte and
+                      os.environ.get("PRTE_MCA_prte_execute_quiet", "0") not in ("", "0"))
     error, copier = filter_stderr() if quiet else (2, None)
     pid = start([mpirun, *["-disable-auto-cleanup"] * hydra, *words], mask, name, error)
     if quiet:  # after the fork, which copies no threads

@@ -1,5 +1,6 @@
 #include "base/system/openmp.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -27,4 +28,16 @@ void dp_openmp_spin_briefly(char *const *argv)
         path[length] = '\0'; /* by its name, which process lists show */
         (void)execv(path, argv);
     }
+}
+
+int dp_openmp_asked(void)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    char *end = NULL;
+    const long asked = text != NULL ? strtol(text, &end, 10) : 0;
+
+    if (asked < 1 || (*end != '\0' && *end != ',')) {
+        return 0;
+    }
+    return asked < INT_MAX ? (int)asked : INT_MAX;
 }

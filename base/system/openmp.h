@@ -1,5 +1,5 @@
 /*
- * openmp.h - how threads of OpenMP wait for each other.
+ * openmp.h - how threads of OpenMP wait for each other, and how many the user wants.
  */
 #ifndef DP_BASE_SYSTEM_OPENMP_H
 #define DP_BASE_SYSTEM_OPENMP_H
@@ -14,5 +14,9 @@
  * process, and returns only after that or where it is impossible. Call it first of all.
  */
 void dp_openmp_spin_briefly(char *const *argv);
+
+/* The number of threads that OMP_NUM_THREADS asks for, of the outermost level; 0: none, or what is
+ * no such number, about which the library has complained. */
+int dp_openmp_asked(void);
 
 #endif

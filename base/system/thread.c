@@ -3,6 +3,7 @@
 #include "base/system/thread.h"
 
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -49,6 +50,15 @@ dp_status dp_thread_try(int count, const char *task)
     }
     dp_free(threads);
     return status;
+}
+
+uint64_t dp_thread_slack(uint64_t ns)
+{
+    const int before = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+
+    return before > 0 && prctl(PR_SET_TIMERSLACK, (unsigned long)ns, 0, 0, 0) == 0
+               ? (uint64_t)before
+               : 0;
 }
 
 void dp_cond_init(pthread_cond_t *cond)

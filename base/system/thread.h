@@ -20,6 +20,10 @@ DP_CHECKED dp_status dp_thread_start(pthread_t *thread, void *(*body)(void *), v
  * process if they cannot. Errors: as above. */
 DP_CHECKED dp_status dp_thread_try(int count, const char *task);
 
+/* Sets how much longer sleeps of the calling thread, and of threads that it starts, may take than
+ * asked for, in ns; returns what that was, or 0 if it cannot be set. By default it is 50 us. */
+uint64_t dp_thread_slack(uint64_t ns);
+
 /* A condition to wait for until a time of dp_now_ns(); destroyed by pthread_cond_destroy(). */
 void dp_cond_init(pthread_cond_t *cond);
 

@@ -39,7 +39,7 @@ uint64_t dp_backoff_sleep_ns(const struct dp_backoff *b)
     if (waited < b->spin_ns + 35 * ms) {
         return 20 * us;
     }
-    return waited < b->spin_ns + 150 * ms ? 100 * us : ms;
+    return waited < b->spin_ns + 150 * ms ? 100 * us : clamp(waited / 256, ms, 20 * ms);
 }
 
 bool dp_backoff_wait(struct dp_backoff *b)

@@ -33,9 +33,10 @@ bool dp_backoff_wait(struct dp_backoff *backoff);
  * Returns how long to sleep after `waited_ns`; the thread spun for the first `spin_ns` of that. The
  * kernel adds a slack of about 50 us.
  *
- * Without an expectation: 20 us for the first 35 ms, 100 us until 150 ms, then 1 ms. The first
- * value is small because the wait may cover a step's computing, and no long sleep should follow
- * that.
+ * Without an expectation: 20 us for the first 35 ms, 100 us until 150 ms, then a 256th of the time
+ * waited so far, from 1 ms to 20 ms. The first value is small because the wait may cover a step's
+ * computing, and no long sleep should follow that; the last ones are long because of hundreds of
+ * ranks that wake every millisecond nobody on their cores could compute.
  *
  * With an expectation: half of the remaining time, from 50 us to 1 ms. Each wakeup takes the core
  * from a thread that computes, and the kernel's buffers empty without help (1 ms of 1 Gb/s is 125

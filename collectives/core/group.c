@@ -278,6 +278,76 @@ dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t by
                                 : gather_doubling(group, parts, bytes);
 }
 
+/* In round k a rank whose bit k is set sends what it has, its own and the 2^k - 1 after it, to the
+ * rank without that bit. */
+static dp_status gather_tree(struct dp_group *group, char *parts, size_t bytes)
+{
+    const int size = group->size, rank = group->rank;
+
+    for (int have = 1; have < size; have *= 2) {
+        const bool sends = (rank & have) != 0;
+        const int from = rank + have, left = size - (sends ? rank : from);
+        const size_t count = (size_t)(have < left ? have : left) * bytes;
+        if (sends) {
+            return dp_group_exchange(group, rank - have, (struct dp_slice){parts, count, 1}, -1,
+                                     (struct dp_slice){NULL, 0, 1});
+        }
+        if (from < size) {
+            DP_TRY(dp_group_exchange(group, -1, (struct dp_slice){NULL, 0, 1}, from,
+                                     (struct dp_slice){parts + (size_t)have * bytes, count, 1}));
+        }
+    }
+    return DP_OK;
+}
+
+dp_status dp_group_gather(struct dp_group *group, const void *mine, size_t bytes, void *all)
+{
+    const int rank = group->rank, left = group->size - rank;
+    const int most = rank == 0 ? left : rank & -rank; /* ranks whose records it passes on */
+    char *parts = rank == 0 ? all : dp_zalloc((size_t)(most < left ? most : left), bytes);
+    dp_status status;
+
+    if (parts == NULL) {
+        dp_group_leave(group, DP_ERR_NOMEM);
+        return DP_FAIL(DP_ERR_NOMEM, "records of %d ranks", most);
+    }
+    memcpy(parts, mine, bytes);
+    status = gather_tree(group, parts, bytes);
+    if (rank != 0) {
+        dp_free(parts);
+    }
+    return status;
+}
+
+/* The board has two sides: who writes on one has seen that all others were in the gather before,
+ * and so are done with what it showed two gathers ago. */
+dp_status dp_group_gather_node(struct dp_group *group, const void *mine, size_t bytes, void *all)
+{
+    char *side;
+
+    assert(bytes <= DP_NODE_RECORD);
+    if (group->board == NULL && !group->unshared) {
+        group->board = dp_group_memory(group, DP_MEM_COMM, (size_t)2 * DP_NODE_RECORD);
+        if (group->board == NULL) {
+            return DP_GROUP_FAIL(group, DP_ERR_NOMEM, "records of %d ranks", group->size);
+        }
+    }
+    if (group->unshared) {
+        return dp_group_allgather(group, mine, bytes, all);
+    }
+    side = group->board + (size_t)(group->boards++ % 2) * DP_NODE_RECORD;
+    memcpy(side, mine, bytes);
+    DP_TRY(dp_group_barrier(group));
+    for (int i = 0; i < group->size; i++) {
+        const void *theirs =
+            group->node_of[i] == group->node_of[group->rank] ? dp_group_peer(group, side, i) : NULL;
+        if (theirs != NULL) {
+            memcpy((char *)all + (size_t)i * bytes, theirs, bytes);
+        }
+    }
+    return DP_OK;
+}
+
 void *dp_group_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
 {
     assert(!group->guarded || *dp_group_in_job());
@@ -419,6 +489,7 @@ void dp_group_destroy(struct dp_group *group)
         if (group->gpus != NULL) {
             group->destroy_gpus(group);
         }
+        dp_group_release(group, group->board);
         group->transport->close(group);
     }
 }

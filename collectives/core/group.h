@@ -68,6 +68,8 @@ struct dp_group {
     bool ordered;  /* its sums must keep the tree's order over ranks: lanes */
     bool guarded;  /* an engine owns it: only jobs call it */
     struct dp_message_checks *checks; /* message_check.h; NULL: messages have no checksums */
+    char *board;         /* owned; what dp_group_gather_node() shows; NULL: not used yet */
+    unsigned boards;     /* how often it was used */
     uint64_t wire_bytes; /* sent by this rank, and read from peers' memory, so far; what MPI and
                           * NCCL send internally is estimated (dp_slice_passes) */
 };
@@ -153,6 +155,18 @@ DP_CHECKED dp_status dp_group_broadcast_text(struct dp_group *group, char **text
  * where `mine` is long. */
 DP_CHECKED dp_status dp_group_allgather(struct dp_group *group, const void *mine, size_t bytes,
                                         void *all);
+
+/* all [size * bytes], on rank 0: `mine` of every rank, in rank order; NULL on the others. Along a
+ * binomial tree, so that what travels grows as size x log2(size). Errors also DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_group_gather(struct dp_group *group, const void *mine, size_t bytes,
+                                     void *all);
+
+/* all [size * bytes]: `mine` of the ranks of this node, at their places in rank order; what is at
+ * the others is undefined. No message carries it: it is at most DP_NODE_RECORD bytes in memory that
+ * the node shares. Collective over all ranks. Errors also DP_ERR_NOMEM. */
+enum { DP_NODE_RECORD = 256 };
+DP_CHECKED dp_status dp_group_gather_node(struct dp_group *group, const void *mine, size_t bytes,
+                                          void *all);
 
 /*
  * Returns zeroed memory, aligned to DP_MEM_ALIGN, that the other ranks of this node can read and

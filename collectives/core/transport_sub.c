@@ -148,6 +148,7 @@ dp_status dp_group_sub_create(struct dp_group *parent, const int *ranks, int siz
     group->transport = &sub_transport;
     group->link = link;
     group->gpus = NULL;
+    group->board = NULL;
     group->parent = parent;
     group->size = size;
     group->wire_bytes = 0;

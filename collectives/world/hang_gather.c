@@ -1,13 +1,13 @@
 #include "collectives/world/hang_gather.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "collectives/world/rendezvous.h"
 #include "collectives/world/socket_share.h"
 
 enum { ENDS = DP_SOCKETS_SHARED };
@@ -33,17 +33,18 @@ struct end {
 };
 
 struct dp_hang_gather {
-    const struct dp_group *group; /* borrowed */
-    struct dp_host_link *link;    /* borrowed */
-    atomic_int *speaker;          /* borrowed; 1 and the rank that uses the connections; 0: nobody
+    const struct dp_group *group;      /* borrowed */
+    struct dp_host_link *link;         /* borrowed */
+    const struct dp_host_names *names; /* borrowed */
+    atomic_int *speaker;      /* borrowed; 1 and the rank that uses the connections; 0: nobody
                                    * has yet; NULL: this one is the only that can */
-    struct dp_hang_row *rows;     /* owned; [size] */
-    bool told;                    /* another host has sent a row */
-    int news;                     /* enum dp_hang_news of this host and of others */
-    int heard;                    /* those of others */
-    bool late;                    /* that was while this rank did not look: others have reported;
+    struct dp_hang_row *rows; /* owned; [size] */
+    bool told;                /* another host has sent a row */
+    int news;                 /* enum dp_hang_news of this host and of others */
+    int heard;                /* those of others */
+    bool late;                /* that was while this rank did not look: others have reported;
                                    * or another one of this host has the connections */
-    uint64_t looked_ns;           /* dp_now_ns() of the last look; 0: none yet */
+    uint64_t looked_ns;       /* dp_now_ns() of the last look; 0: none yet */
     bool put;
     struct end ends[ENDS];
 };
@@ -108,27 +109,9 @@ static dp_status make(const struct dp_group *group, struct dp_host_link *link,
     return DP_OK;
 }
 
-/* Gets the names of all hosts; g: NULL where this rank needs none. */
-static dp_status name_hosts(struct dp_group *group, struct dp_hang_gather *g)
-{
-    struct dp_contact mine, *all = dp_zalloc((size_t)group->size, sizeof(*all));
-    dp_status status;
-
-    if (all == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "hosts of %d ranks", group->size);
-    }
-    dp_contact_init(&mine);
-    status = dp_group_allgather(group, &mine, sizeof(mine), all);
-    for (int i = 0; i < group->size && g != NULL; i++) {
-        g->rows[i].rank = i;
-        memcpy(g->rows[i].host, all[i].host, sizeof(g->rows[i].host));
-    }
-    dp_free(all);
-    return status;
-}
-
 dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
-                                atomic_int *speaker, struct dp_hang_gather **out)
+                                const struct dp_host_names *names, atomic_int *speaker,
+                                struct dp_hang_gather **out)
 {
     const int own[ENDS] = {link->theirs, link->mine};
     int shared[ENDS] = {-1, -1};
@@ -148,10 +131,8 @@ dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *lin
         status = make(group, link, shared, &g);
     }
     if (g != NULL) {
+        g->names = names;
         g->speaker = speaker;
-    }
-    if (status == DP_OK) {
-        status = name_hosts(group, g);
     }
     if (status != DP_OK) {
         dp_group_leave(group, status);
@@ -342,8 +323,15 @@ bool dp_hang_gather_reports(const struct dp_hang_gather *g)
     return !g->late;
 }
 
-const struct dp_hang_row *dp_hang_gather_rows(const struct dp_hang_gather *g, int *count)
+const struct dp_hang_row *dp_hang_gather_rows(struct dp_hang_gather *g, int *count)
 {
+    for (int i = 0; i < g->group->size; i++) {
+        if (!g->rows[i].known) {
+            g->rows[i].rank = i;
+            (void)snprintf(g->rows[i].host, sizeof(g->rows[i].host), "%s",
+                           dp_host_names_of(g->names, i));
+        }
+    }
     *count = g->group->size;
     return g->rows;
 }

@@ -18,17 +18,19 @@
 #include "collectives/core/group.h"
 #include "collectives/world/hang_table.h"
 #include "collectives/world/host_link.h"
+#include "collectives/world/host_names.h"
 
 struct dp_hang_gather;
 
 /* What a host has reported: a death, by which the job ends, so that there is no hang; the hang. */
 enum dp_hang_news { DP_HANG_DEATH = 1, DP_HANG_REPORT = 2 };
 
-/* *out is NULL where this host has no connection. speaker: of this host, in memory that its ranks
- * share, zeroed; NULL: there is none, and only the first rank has the connections. All are
- * borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
+/* *out is NULL where this host has no connection. names: of all hosts. speaker: of this host, in
+ * memory that its ranks share, zeroed; NULL: there is none, and only the first rank has the
+ * connections. All are borrowed. Collective. Errors: DP_ERR_NOMEM, those of messages. */
 DP_CHECKED dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *link,
-                                           atomic_int *speaker, struct dp_hang_gather **out);
+                                           const struct dp_host_names *names, atomic_int *speaker,
+                                           struct dp_hang_gather **out);
 
 /* Takes and sends what can be now, without waiting, where `gives`: this rank is to give its host's
  * rows. To be called several times a second, by the thread that also calls dp_host_link_lost().
@@ -49,7 +51,7 @@ bool dp_hang_gather_reports(const struct dp_hang_gather *gather);
 
 /* The rows of all ranks: [*count], borrowed; of ranks that have not answered without more than rank
  * and host. */
-const struct dp_hang_row *dp_hang_gather_rows(const struct dp_hang_gather *gather, int *count);
+const struct dp_hang_row *dp_hang_gather_rows(struct dp_hang_gather *gather, int *count);
 
 /* NULL is ignored. */
 void dp_hang_gather_destroy(struct dp_hang_gather *gather);

@@ -80,17 +80,20 @@ static bool leads(const struct dp_group *group)
 }
 
 /* Connects and accepts. Each end must learn whether the other end succeeded. */
-static dp_status connect_all(struct dp_group *group, const struct dp_contact *contacts,
+static dp_status connect_all(struct dp_group *group, struct dp_contact *mine,
                              const struct dp_listener *listener, struct dp_host_link *line)
 {
     const int node = group->node_of[group->rank], nodes = group->nodes;
     const int before = dp_group_leader(group, (node + nodes - 1) % nodes);
     const int to = leads(group) ? before : -1;
     const int from = leads(group) ? dp_group_leader(group, (node + 1) % nodes) : -1;
+    struct dp_contact contact = {.host = ""};
     bool made = false, taken = false, heard = false;
 
+    DP_TRY(dp_group_exchange(group, from, (struct dp_slice){mine, sizeof(*mine), 1}, to,
+                             (struct dp_slice){&contact, sizeof(contact), 1}));
     if (to >= 0) {
-        line->theirs = dp_contact_connect(&contacts[before], contacts[group->rank].host);
+        line->theirs = dp_contact_connect(&contact, mine->host);
         made = line->theirs >= 0;
     }
     DP_TRY(dp_group_exchange(group, to, (struct dp_slice){&made, sizeof(made), 1}, from,
@@ -105,11 +108,11 @@ static dp_status connect_all(struct dp_group *group, const struct dp_contact *co
     if (heard) {
         line->watched = before;
         line->alone = alone(group, before);
-        memcpy(line->host, contacts[before].host, sizeof(line->host));
+        memcpy(line->host, contact.host, sizeof(line->host));
         probe(line->theirs);
     } else if (to >= 0) {
         shut(&line->theirs);
-        DP_DEBUG("no connection to rank %d (%s): not watched", before, contacts[before].host);
+        DP_DEBUG("no connection to rank %d (%s): not watched", before, contact.host);
     }
     if (taken) {
         probe(line->mine);
@@ -119,29 +122,20 @@ static dp_status connect_all(struct dp_group *group, const struct dp_contact *co
 
 dp_status dp_host_link_open(struct dp_group *group, struct dp_host_link *line)
 {
-    struct dp_contact *contacts, mine;
+    struct dp_contact mine;
     struct dp_listener listener;
     dp_status status;
 
     if (group->nodes == 1) {
         return DP_OK;
     }
-    contacts = dp_zalloc((size_t)group->size, sizeof(*contacts));
-    if (contacts == NULL) {
-        dp_group_leave(group, DP_ERR_NOMEM);
-        return DP_FAIL(DP_ERR_NOMEM, "hosts of %d ranks", group->size);
-    }
     dp_contact_init(&mine);
     dp_listener_init(&listener);
     if (leads(group)) {
         dp_listener_open(&listener, &mine);
     }
-    status = dp_group_allgather(group, &mine, sizeof(mine), contacts);
-    if (status == DP_OK) {
-        status = connect_all(group, contacts, &listener, line);
-    }
+    status = connect_all(group, &mine, &listener, line);
     dp_listener_close(&listener);
-    dp_free(contacts);
     if (status != DP_OK) {
         dp_host_link_close(line);
     }

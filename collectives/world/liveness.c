@@ -40,7 +40,7 @@ static dp_status watch_peers(struct dp_liveness *l)
         dp_group_leave(l->group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "processes of %d ranks", group->size);
     }
-    status = dp_group_allgather(l->group, &mine, sizeof(mine), all);
+    status = dp_group_gather_node(l->group, &mine, sizeof(mine), all);
     for (int i = 0; i < group->size && status == DP_OK; i++) {
         if (group->node_of[i] == group->node_of[group->rank]) {
             struct signs *signs = dp_group_peer(group, l->signs, i);
@@ -109,13 +109,15 @@ struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *l)
     return &l->signs->mark;
 }
 
-dp_status dp_liveness_gather(struct dp_liveness *l, struct dp_hang_gather **out)
+dp_status dp_liveness_gather(struct dp_liveness *l, const struct dp_host_names *names,
+                             struct dp_hang_gather **out)
 {
     const struct dp_group *group = l->group;
     const int first = dp_group_leader(group, group->node_of[group->rank]);
     struct signs *signs = dp_group_peer(group, l->signs, first);
 
-    return dp_hang_gather_create(l->group, &l->link, signs != NULL ? &signs->speaker : NULL, out);
+    return dp_hang_gather_create(l->group, &l->link, names, signs != NULL ? &signs->speaker : NULL,
+                                 out);
 }
 
 dp_status dp_liveness_watchdog(const struct dp_liveness *l, const char *host,

@@ -38,9 +38,11 @@ void dp_liveness_allow_outage(struct dp_liveness *liveness, int seconds);
 DP_CHECKED dp_status dp_liveness_watchdog(const struct dp_liveness *liveness, const char *host,
                                           struct dp_watchdog **out);
 
-/* What gathers the rows of all hosts; NULL: this rank has no connection to another host. Owned by
- * the caller; to be destroyed before liveness. Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness, struct dp_hang_gather **out);
+/* What gathers the rows of all hosts, whose names are borrowed; NULL: this rank has no connection
+ * to another host. Owned by the caller; to be destroyed before liveness. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness,
+                                        const struct dp_host_names *names,
+                                        struct dp_hang_gather **out);
 
 /* Waits until all ranks of this host that can be seen have called this, or have said farewell; at
  * most until the group's waits end. Meanwhile each is watched by the others. From then on what is

@@ -13,7 +13,7 @@
 
 enum { STRANGERS = 16 }; /* messages of others, at most */
 
-/* Where a rank takes sockets: plain bytes, which ranks of a host exchange. */
+/* Where a rank takes sockets: plain bytes, which ranks of a host show each other. */
 struct box {
     struct sockaddr_un name; /* the kernel chose it */
     socklen_t length;        /* of the name; 0: there is no box */
@@ -165,7 +165,7 @@ dp_status dp_socket_share(struct dp_group *group, const int mine[DP_SOCKETS_SHAR
         return DP_FAIL(DP_ERR_NOMEM, "sockets of %d ranks", group->size);
     }
     fd = first ? -1 : open_box(&box);
-    status = dp_group_allgather(group, &box, sizeof(box), boxes);
+    status = dp_group_gather_node(group, &box, sizeof(box), boxes);
     if (status == DP_OK && first) {
         put_all(group, boxes, mine);
     }

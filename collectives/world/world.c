@@ -12,39 +12,18 @@
 #include "collectives/core/backoff.h"
 #include "collectives/core/consistency.h"
 #include "collectives/core/engine.h"
-#include "collectives/core/left_memory.h"
+#include "collectives/core/mpi/left_memory.h"
+#include "collectives/core/mpi/start_mpi.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/shrink_mpi.h"
 #include "collectives/core/transport.h"
 #include "collectives/core/transport_mpi.h"
-#include "collectives/core/window_fits_mpi.h"
 #include "collectives/world/failure_detector.h"
+#include "collectives/world/host_names.h"
 #include "collectives/world/liveness.h"
 
-/* Open MPI settings that make a measured difference (docs/hosts.md). They never replace the user's
- * own. */
-static const char *const settings[][2] = {
-    /* One TCP connection carries about half of a 1 Gb/s wire when both directions are busy. */
-    {"OMPI_MCA_btl_tcp_links", "2"},
-    /* Messages up to this size (PIECE of pieces_mpi.c, and a header) are sent eagerly. Larger ones
-     * are announced, and the answer queues after everything else in the other direction: a third of
-     * the bandwidth. */
-    {"OMPI_MCA_btl_tcp_eager_limit", "1052672"},
-    {"OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672"},
-    {"OMPI_MCA_btl_tcp_max_send_size", "1052672"},
-    /* On a node messages of up to 32 KiB and a header are sent eagerly, and longer ones in fewer
-     * parts: 64 KiB over a ring take 4.2 us instead of 5.2, MPI_Allreduce 5.0 instead of 6.1. */
-    {"OMPI_MCA_btl_vader_eager_limit", "36864"},
-    {"OMPI_MCA_btl_vader_max_send_size", "65536"},
-    /* Kernel-assisted copies are often forbidden in containers, where each attempt logs a
-     * warning. */
-    {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
-    /* A component that is not used, but which in Open MPI 5 prints an error first. */
-    {"OMPI_MCA_osc", "^ucx"},
-};
-
 /* How long the engine's thread may take to leave MPI once its waits are cancelled: they sleep for
- * at most a millisecond. */
+ * at most 20 ms. */
 static const uint64_t rest_ns = 1000000000;
 
 /* mpirun ends a job in which a rank has died; but it may take long to notice on a busy machine, and
@@ -82,11 +61,7 @@ static dp_status world_over_mpi(struct dp_world *world)
     int provided = 0, length = 0;
 
     world->mpirun = getenv("OMPI_COMM_WORLD_RANK") != NULL; /* MPI itself sets it, too */
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-        (void)setenv(settings[i][0], settings[i][1], 0);
-    }
-    dp_mpi_place_segments();
-    DP_TRY(DP_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)));
+    DP_TRY(dp_mpi_start(&provided));
     world->mpi = true;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (provided < MPI_THREAD_SERIALIZED) {
@@ -157,14 +132,15 @@ static dp_status watch(struct dp_world *world)
                                                 .launcher_s = launcher_ends ? MPIRUN_S : 0};
     dp_status status = DP_OK;
 
-    if (world->all->size > 1) {
+    status = dp_host_names_create(world->all, world->host, &world->hosts);
+    if (status == DP_OK && world->all->size > 1) {
         status = dp_liveness_create(world->all, &world->liveness);
     }
     if (status == DP_OK && world->all->size > 1) {
         status = dp_liveness_watchdog(world->liveness, world->host, &world->watchdog);
     }
     if (status == DP_OK && world->all->size > 1) {
-        status = dp_liveness_gather(world->liveness, &world->gather);
+        status = dp_liveness_gather(world->liveness, world->hosts, &world->gather);
     }
     if (status == DP_OK) { /* that of a world that has lost ranks watched until now */
         dp_failure_detector_destroy(world->detector);
@@ -182,6 +158,7 @@ static dp_status watch(struct dp_world *world)
         dp_hang_gather_destroy(world->gather);
         dp_watchdog_destroy(world->watchdog);
         dp_liveness_destroy(world->liveness);
+        dp_host_names_destroy(world->hosts);
         dp_group_destroy(world->all);
     }
     return status;
@@ -385,7 +362,9 @@ static void leave_behind(struct dp_world *world)
     dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
+    dp_host_names_destroy(world->hosts);
     dp_group_destroy(world->all);
+    world->hosts = NULL;
     world->gather = NULL;
     world->watchdog = NULL;
     world->liveness = NULL;
@@ -471,10 +450,11 @@ void dp_world_destroy(struct dp_world *world)
     dp_hang_gather_destroy(world->gather);
     dp_watchdog_destroy(world->watchdog);
     dp_liveness_destroy(world->liveness);
+    dp_host_names_destroy(world->hosts);
     dp_world_unite(world);
     dp_group_destroy(world->all);
     if (world->mpi && !shrunk) {
-        (void)MPI_Finalize();
+        dp_mpi_end();
     }
     dp_last_watch_end(last);
     dp_free(world->first_rank_of);

@@ -11,6 +11,7 @@
 
 struct dp_failure_detector;
 struct dp_hang_gather;
+struct dp_host_names;
 struct dp_liveness;
 struct dp_watchdog;
 
@@ -27,6 +28,7 @@ struct dp_world {
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     char fabric[DP_FABRIC_BYTES];         /* what messages go by (fabric_mpi.h); "": not known */
+    struct dp_host_names *hosts;          /* owned; of all ranks (host_names.h) */
     struct dp_liveness *liveness;         /* owned; of `all`; NULL: alone */
     struct dp_watchdog *watchdog;         /* owned; NULL: alone */
     struct dp_hang_gather *gather;        /* owned; NULL: no connection to another host */

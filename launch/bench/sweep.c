@@ -176,26 +176,32 @@ static int ranks_beside(const struct dp_group *group, int rank)
 }
 
 /* The gradients of all ranks of a host, which are the least that a size needs, must fit into its
- * memory. Every rank knows the memory of all hosts, so all decide alike before any allocates. */
-static dp_status check_memory(const struct dp_bench *bench, size_t bytes)
+ * memory, which rank 0 knows. */
+static dp_status check_hosts(const struct dp_bench *bench, size_t bytes)
 {
     const struct dp_group *group = bench->world->all;
 
-    for (int i = 0; bench->device->host_memory && i < group->size; i++) {
+    for (int i = 0; i < group->size; i++) {
         const struct dp_rank_place *place = &bench->run->job.places[i];
         const int ranks = ranks_beside(group, i);
         if (place->memory == 0 || bytes <= place->memory / (size_t)ranks) {
             continue;
         }
-        return group->rank != 0
-                   ? DP_ERR_UNAVAILABLE
-                   : DP_FAIL(DP_ERR_UNAVAILABLE,
-                             "a size of %zu MB has no room on %s, whose memory of %zu MB %d rank%s "
-                             "would have to share; end at a smaller one with -e",
-                             bytes >> 20, place->host, place->memory >> 20, ranks,
-                             dp_plural((uint64_t)ranks));
+        return DP_FAIL(DP_ERR_UNAVAILABLE,
+                       "a size of %zu MB has no room on %s, whose memory of %zu MB %d rank%s would "
+                       "have to share; end at a smaller one with -e",
+                       bytes >> 20, place->host, place->memory >> 20, ranks,
+                       dp_plural((uint64_t)ranks));
     }
     return DP_OK;
+}
+
+/* Before any rank allocates. */
+static dp_status check_memory(const struct dp_bench *bench, size_t bytes)
+{
+    const bool decides = bench->device->host_memory && bench->world->all->rank == 0;
+
+    return dp_group_agree(bench->world->all, decides ? check_hosts(bench, bytes) : DP_OK);
 }
 
 static dp_status sweep_size(struct dp_bench *bench, bool *usable, size_t bytes)

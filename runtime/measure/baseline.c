@@ -138,42 +138,50 @@ static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int thre
                : DP_FAIL(status, "one rank alone cannot be measured");
 }
 
-/* What ranks exchange after a piece. */
+/* What rank 0, which measures, has for the others after a piece. */
 struct piece {
     dp_status status;
-    bool asked;                  /* to stop */
-    struct dp_baseline baseline; /* of rank 0 */
+    struct dp_baseline baseline;
 };
 
-/* The measuring rank's status, or DP_STOPPED where a rank was asked to stop while pieces are
- * left. */
-static dp_status outcome(const struct piece *all, int ranks, bool last)
+/* Whether any rank was asked to stop. */
+struct asked_call {
+    struct dp_group *group;
+    int goes_on;
+};
+
+static dp_status find_asked(void *arg, int index)
 {
-    for (int i = 0; i < ranks && all[0].status == DP_OK && !last; i++) {
-        if (all[i].asked) {
+    struct asked_call *call = arg;
+
+    (void)index;
+    return dp_group_least(call->group, &call->goes_on);
+}
+
+/* Piece -1 sets up the measurement. Ranks synchronise after every piece. Returns the measuring
+ * rank's status, or DP_STOPPED where a rank was asked to stop while pieces are left. */
+static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
+                         struct dp_baseline *out)
+{
+    struct dp_exchange *exchange = dp_trainer_exchange(trainer);
+    struct asked_call call = {.group = dp_trainer_group(trainer)};
+    struct piece piece;
+
+    memset(&piece, 0, sizeof(piece));
+    for (int i = -1; i < PIECES && !piece.baseline.no_memory; i++) {
+        if (dp_trainer_group(trainer)->rank == 0) {
+            piece.status = i < 0 ? bench_try(bench, trainer, threads, &piece.baseline)
+                                 : bench_piece(bench, &piece.baseline);
+        }
+        call.goes_on = dp_stop_asked(dp_trainer_stop(trainer)) == DP_STOP_NONE;
+        DP_TRY(dp_exchange_call(exchange, find_asked, &call, 0));
+        DP_TRY(dp_exchange_broadcast(exchange, &piece, sizeof(piece), 0));
+        DP_TRY(piece.status);
+        if (call.goes_on == 0 && i + 1 < PIECES) {
             return DP_STOPPED;
         }
     }
-    return all[0].status;
-}
-
-/* Piece -1 sets up the measurement. Ranks synchronise after every piece. */
-static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
-                         struct piece *all, struct dp_baseline *out)
-{
-    struct piece mine;
-
-    memset(&mine, 0, sizeof(mine));
-    for (int i = -1; i < PIECES && !all[0].baseline.no_memory; i++) {
-        if (dp_trainer_group(trainer)->rank == 0) {
-            mine.status = i < 0 ? bench_try(bench, trainer, threads, &mine.baseline)
-                                : bench_piece(bench, &mine.baseline);
-        }
-        mine.asked = dp_stop_asked(dp_trainer_stop(trainer)) != DP_STOP_NONE;
-        DP_TRY(dp_exchange_gather(dp_trainer_exchange(trainer), &mine, sizeof(mine), all));
-        DP_TRY(outcome(all, dp_trainer_group(trainer)->size, i + 1 == PIECES));
-    }
-    *out = all[0].baseline;
+    *out = piece.baseline;
     return DP_OK;
 }
 
@@ -182,24 +190,14 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
 {
     DP_SPAN(DP_PHASE_MEASURE, (int64_t)dp_trainer_steps(trainer));
     struct bench bench;
-    struct piece *all = dp_zalloc((size_t)dp_trainer_group(trainer)->size, sizeof(*all));
     dp_status status;
 
-    status = all != NULL ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "baseline");
-    status = dp_exchange_agree(dp_trainer_exchange(trainer), status);
-    if (all == NULL || status != DP_OK) {
-        dp_free(all);
-        return status;
-    }
-    DP_TRY_GOTO(dp_deferred_update_finish(trainer), status, done);
+    DP_TRY(dp_deferred_update_finish(trainer));
     memset(&bench, 0, sizeof(bench));
     bench.stop = dp_trainer_stop(trainer);
     bench.piece_s = piece_lengths_s[quick];
-    status = measure(trainer, threads, &bench, all, out);
+    status = measure(trainer, threads, &bench, out);
     bench_close(&bench);
-
-done:
-    dp_free(all);
     return status;
 }
 

@@ -89,7 +89,9 @@ struct dp_run_job {
     struct dp_output_dir output;
     struct dp_resume resume;
     struct dp_machine *machine;
-    struct dp_rank_place *places; /* [ranks] */
+    struct dp_rank_place place;   /* this rank's */
+    struct dp_rank_place *places; /* owned; rank 0: [ranks]; NULL on others, which have the names of
+                                   * all hosts (host_names.h) */
     int threads;                  /* of this rank */
     struct dp_plan plan;          /* pinned, or from the cache */
     struct dp_node_memory data_memory;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/system/openmp.h"
 #include "base/system/wire.h"
 
 static void warn_of_tcp(const struct dp_world *world)
@@ -19,27 +20,40 @@ static void warn_of_tcp(const struct dp_world *world)
     }
 }
 
+/* Of the threads that a rank may have: as many as OMP_NUM_THREADS says, where these are fewer.
+ * most: hardware threads of its cpuset. */
+static int limit_threads(int threads, int most, bool tells)
+{
+    const int asked = dp_openmp_asked();
+
+    if (asked > most && tells) {
+        DP_WARN("OMP_NUM_THREADS=%d: a rank has %d thread%s, not more than cores", asked, threads,
+                dp_plural(threads));
+    }
+    return asked > 0 && asked < threads ? asked : threads;
+}
+
 dp_status dp_run_place(struct dp_run_job *job)
 {
     struct dp_group *group = job->world->all;
     unsigned char cpuset[DP_CPUSET_BYTES], *cpusets;
     struct dp_rank_place mine;
-    int local = 0, self = 0, sharers, part;
+    int local = 0, self = 0, sharers, part, cpus;
     dp_status status = dp_machine_create(&job->machine);
 
     memset(&mine, 0, sizeof(mine));
-    job->places = dp_zalloc((size_t)group->size, sizeof(*job->places));
+    job->places = group->rank == 0 ? dp_zalloc((size_t)group->size, sizeof(*job->places)) : NULL;
     cpusets = dp_zalloc((size_t)group->size, DP_CPUSET_BYTES);
-    if (status == DP_OK && (job->places == NULL || cpusets == NULL)) {
+    if (status == DP_OK && ((group->rank == 0 && job->places == NULL) || cpusets == NULL)) {
         status = DP_FAIL(DP_ERR_NOMEM, "places of %d ranks", group->size);
     }
     status = dp_group_agree(group, status); /* before any rank gathers: all do, or none */
-    if (status != DP_OK || job->places == NULL || cpusets == NULL) {
+    if (status != DP_OK || cpusets == NULL) {
         dp_free(cpusets);
         return status;
     }
     dp_machine_cpuset_bytes(job->machine, cpuset);
-    status = dp_group_allgather(group, cpuset, DP_CPUSET_BYTES, cpusets);
+    status = dp_group_gather_node(group, cpuset, DP_CPUSET_BYTES, cpusets);
     for (int i = 0; i < group->size; i++) { /* keeps those of this node, at the beginning */
         if (group->node_of[i] == group->node_of[group->rank]) {
             self = i == group->rank ? local : self;
@@ -50,10 +64,11 @@ dp_status dp_run_place(struct dp_run_job *job)
     sharers = dp_machine_sharing(cpusets, local, self, &part);
     dp_free(cpusets);
     DP_TRY(status);
+    cpus = job->machine->threads;
     if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
         sharers = 1;
     }
-    job->threads = dp_machine_threads(job->machine, sharers);
+    job->threads = limit_threads(dp_machine_threads(job->machine, sharers), cpus, group->rank == 0);
     mine.threads = job->threads;
     mine.cores = job->machine->cores;
     mine.memory = dp_machine_memory();
@@ -68,7 +83,8 @@ dp_status dp_run_place(struct dp_run_job *job)
     if (self == 0) {
         warn_of_tcp(job->world);
     }
-    return dp_group_allgather(group, &mine, sizeof(mine), job->places);
+    job->place = mine;
+    return dp_group_gather(group, &mine, sizeof(mine), job->places);
 }
 
 void dp_run_warn_of_far_gpu(const struct dp_run_job *job)

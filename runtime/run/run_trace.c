@@ -1,11 +1,12 @@
 #include "runtime/run/run_trace.h"
 
+#include "collectives/world/host_names.h"
 #include "runtime/data/rows.h"
 #include "runtime/trainer/compute/micro_batch.h"
 
 static const char *host_of(const void *job, int rank)
 {
-    return ((const struct dp_run_job *)job)->places[rank].host;
+    return dp_host_names_of(((const struct dp_run_job *)job)->world->hosts, rank);
 }
 
 /* How often this rank computes a layer forward in a step, at most. */

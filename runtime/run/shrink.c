@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "collectives/world/host_names.h"
 #include "runtime/config/config_load.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/run/training.h"
@@ -113,7 +114,8 @@ static dp_status keep_ranks(const struct dp_run_job *job, struct dp_run_lost_ran
     }
     for (int i = 0; i < size; i++) {
         ranks[i].rank = job->world->first_rank_of[i];
-        (void)snprintf(ranks[i].host, sizeof(ranks[i].host), "%s", job->places[i].host);
+        (void)snprintf(ranks[i].host, sizeof(ranks[i].host), "%s",
+                       dp_host_names_of(job->world->hosts, i));
     }
     *out = ranks;
     return DP_OK;

@@ -186,6 +186,19 @@ def case_mpichs_mpirun_leaves_dead_ranks_to_ours_and_its_signals_get_128():
         same(done.returncode, expected, f"the exit code for {code}")
 
 
+def case_mpichs_line_about_an_abort_is_left_out_and_nothing_else():
+    """What MPICH 4.0.2 printed; and others that begin as it does."""
+    line = ("Abort(70) on node 1 (rank 1 in comm 0): application called "
+            "MPI_Abort(MPI_COMM_WORLD, 70) - process 1\n")
+    _, env = other_mpirun("mpiexec.hydra", f"""cat {harness.scratch}/text >&2
+exit 70
+""")
+    for other in ("Abort(1) on node 0: Fatal error in MPI_Init\n", "A", "Abort(", "Abort(2)\n", ""):
+        (harness.scratch / "text").write_text(f"lockstep: error\n{line}{other}")
+        done = run_other(env)
+        same((done.stderr, done.returncode), (f"lockstep: error\n{other}", 70), f"for {other!r}")
+
+
 def case_the_banner_of_open_mpi_5_is_left_out_and_nothing_else():
     rule = "-" * 74
     banner = (f"{rule}\nprterun detected that one or more processes exited with non-zero status,\n"

@@ -6,11 +6,23 @@ and what starting costs.
 import os
 import re
 import subprocess
+import sys
 
 import harness
 from harness import Started, check, same, small_cfg
 
 PROGRAMS = ("ddp_train", "ddp_bench")
+# Rank 0 begins 2 s late, on a host with thousands of ranks; the other one then says how often it
+# slept.
+CROWDED = """
+import os, resource, subprocess, sys, time
+late = os.environ["OMPI_COMM_WORLD_RANK"] == "0"
+time.sleep(2 if late else 0)
+code = subprocess.call(sys.argv[1:], env=os.environ | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4000"})
+if not late:
+    print("slept", resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw, "times", flush=True)
+sys.exit(code)
+"""
 LATE_RANK_0 = [str(harness.ROOT / "launch/mpirun"), "-np", "2", "sh", "-c",
                'test "$OMPI_COMM_WORLD_RANK" != 0 || sleep 3; exec "$@"', "sh"]
 
@@ -74,9 +86,10 @@ def case_what_takes_no_ranks_is_answered_once_by_many():
 
 
 def case_scripts_set_what_programs_set_for_themselves():
-    text = (harness.ROOT / "collectives/world/world.c").read_text()
+    name = "collectives/core/mpi/start_mpi.c"
+    text = (harness.ROOT / name).read_text()
     wanted = dict(re.findall(r'\{"(OMPI_MCA_\w+)", "([\w^]+)"\}', text))
-    check(len(wanted) > 3, f"settings of collectives/world/world.c: {wanted}")
+    check(len(wanted) > 3, f"settings of {name}: {wanted}")
     script = f". {harness.ROOT}/launch/env.sh && env"
     for own in ({}, {name: "7" for name in wanted}):
         out = subprocess.run(["sh", "-c", script], env={"PATH": os.environ["PATH"], **own},
@@ -84,6 +97,53 @@ def case_scripts_set_what_programs_set_for_themselves():
         found = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
         for name, value in wanted.items():
             same(found.get(name), own.get(name, value), name)
+
+
+def case_omp_num_threads_makes_threads_fewer_but_not_more_than_cores():
+    harness.program = "ddp_train"
+    for asked, told in (("1", 0), ("1,2", 0), ("99999", 1)):
+        result = Started([small_cfg(), "--dry-run"], env={"OMP_NUM_THREADS": asked}).finish()
+        same((result.code, len(result.complaints)), (0, told), f"code and lines of\n{result}\n")
+        check(told == 1 or "1 thread a rank" in result.out, f"{result}")
+        check(told == 0 or f"warning: OMP_NUM_THREADS={asked}: a rank has" in result.err,
+              f"{result}")
+
+
+def case_of_many_ranks_those_that_wait_for_others_to_start_sleep():
+    """Open MPI looks for the others some 6,000 times a second."""
+    launch = [str(harness.ROOT / "launch/mpirun"), "-np", "2", sys.executable, "-c", CROWDED]
+    result = Started([small_cfg(), "--dry-run"], wrapper=launch).finish()
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    slept = int(re.search(r"slept (\d+) times", result.out)[1])
+    check(slept < 3000, f"a rank slept {slept} times in 2 s")
+
+
+def opened_by_rank_0(ranks):
+    """How many files, without /proc, which what watches a run reads now and then; and how many of
+    them are the memory that Open MPI shares with one rank."""
+    log = harness.scratch / f"opened.{ranks}"
+    # Open MPI reads more of the machine where it does not bind ranks to cores: here it never does.
+    launch = [str(harness.ROOT / "launch/mpirun"), "--bind-to", "none", "-np", str(ranks), "sh",
+              "-c", 'test "$OMPI_COMM_WORLD_RANK" != 0 || '
+              f'exec strace -f -qq -e trace=openat -o {log} "$@"; exec "$@"', "sh"]
+    result = Started([small_cfg(), "--steps", 1, "--out", harness.scratch / f"of{ranks}"],
+                     wrapper=launch).finish()
+    same(result.code, 0, f"the exit code of\n{result}\n")
+    paths = [path for path in re.findall(r'openat\([^"]*"([^"]*)"', log.read_text())
+             if not path.startswith("/proc/")]
+    return len(paths), sum("segment" in path for path in paths)
+
+
+def case_the_files_that_a_rank_opens_grow_by_one_a_rank():
+    harness.program = "ddp_train"
+    try:
+        subprocess.run(["strace", "-o", "/dev/null", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        raise harness.Skipped("strace is missing, or may not trace here") from why
+    (few, few_segments), (many, many_segments) = opened_by_rank_0(2), opened_by_rank_0(8)
+    check(few > 100, f"files of a rank of 2: {few}")
+    check(many_segments - few_segments <= 6, f"segments: {few_segments}, {many_segments}")
+    check(many - many_segments <= few - few_segments + 4, f"files: {few}, {many}")
 
 
 def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():

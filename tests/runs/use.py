@@ -149,6 +149,7 @@ def case_a_bad_file_is_one_line_and_the_others_go_on():
         check(line.startswith(f"lockstep: error: {name}: ") and word in line, f"it says: {line}")
     same(ask("ddp_predict", out, good, "gone.png", code=66).complaints,
          ["lockstep: error: gone.png: No such file or directory"], "what it says")
+    same(ask("ddp_predict", out, torn, "gone.png", code=65).out, "", "where nothing is predicted")
     for code, arguments in ((64, [out]), (64, [out, good, "--top", "0"]), (66, ["gone", good]),
                             (64, [out, good, "--format", "xml"])):
         same(len(ask("ddp_predict", *arguments, code=code).errors), 1, "errors")

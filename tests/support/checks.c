@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "collectives/core/transport.h"
 
 /* A message of PIECES is sent in more pieces than may be in flight. */
 enum { RANKS_MAX = 64, LONGEST = 70000, PIECES = 2700001 };
@@ -234,6 +235,58 @@ size_t check_allgather(struct dp_group *group, const void *unused)
     return wrong;
 }
 
+/* To rank 0; several times, since what passes through others must not stay there. */
+static size_t check_gather(struct dp_group *group, const void *unused)
+{
+    static const size_t sizes[] = {0, 1, 5, 4096};
+    unsigned char mine[4096];
+    unsigned char *all = dp_zalloc((size_t)group->size, sizeof(mine));
+    size_t wrong = all == NULL;
+
+    (void)unused;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && wrong == 0; i++) {
+        fill_bytes(mine, sizes[i], group->rank);
+        wrong += dp_group_gather(group, mine, sizes[i], group->rank == 0 ? all : NULL) != DP_OK;
+        for (int rank = 0; rank < group->size && group->rank == 0; rank++) {
+            wrong += wrong_bytes(all + (size_t)rank * sizes[i], sizes[i], rank);
+        }
+    }
+    dp_free(all);
+    return wrong;
+}
+
+/* Among ranks of a node, again and again: no rank may see what another shows next. */
+/* A part of the group comes and goes. */
+static size_t wrong_part(struct dp_group *group)
+{
+    struct dp_group *part = NULL;
+    const size_t wrong = dp_group_sub_create(group, &group->rank, 1, &part) != DP_OK;
+
+    dp_group_destroy(part);
+    return wrong;
+}
+
+static size_t check_gather_node(struct dp_group *group, const void *unused)
+{
+    unsigned char mine[DP_NODE_RECORD];
+    unsigned char *all = dp_zalloc((size_t)group->size, sizeof(mine));
+    size_t wrong = all == NULL;
+
+    (void)unused;
+    for (int turn = 0; turn < 20 && wrong == 0; turn++) {
+        wrong += turn == 10 ? wrong_part(group) : 0;
+        fill_bytes(mine, sizeof(mine), group->rank + turn);
+        wrong += dp_group_gather_node(group, mine, sizeof(mine), all) != DP_OK;
+        for (int rank = 0; rank < group->size; rank++) {
+            if (group->node_of[rank] == group->node_of[group->rank]) {
+                wrong += wrong_bytes(all + (size_t)rank * sizeof(mine), sizeof(mine), rank + turn);
+            }
+        }
+    }
+    dp_free(all);
+    return wrong;
+}
+
 /* Agrees, and returns whether all ranks got `expected`. */
 static size_t agree_once(struct dp_group *group, dp_status mine, dp_status expected)
 {
@@ -338,6 +391,8 @@ size_t check_group(struct dp_group *group, const void *unused)
         {"barrier", check_barrier},
         {"broadcast", check_broadcast},
         {"allgather", check_allgather},
+        {"gather", check_gather},
+        {"gather on nodes", check_gather_node},
         {"agree", check_agree},
         {"memory", check_memory},
         {"node memory", check_node_memory},

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/system/wire.h"
 #include "collectives/exchange/strategy_select.h"
+#include "collectives/world/host_names.h"
 #include "runtime/config/config_load.h"
 #include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
@@ -227,7 +228,8 @@ static uint64_t hash_key(const struct dp_run_job *job, const uint64_t *wires)
     uint64_t hash = hash_text(job->world->library, hash_program());
 
     for (int i = 0; i < job->world->train->size; i++) {
-        hash = hash_text(job->places[i].host, hash + (uint64_t)job->world->train->node_of[i]);
+        hash = hash_text(dp_host_names_of(job->world->hosts, i),
+                         hash + (uint64_t)job->world->train->node_of[i]);
         hash = XXH3_64bits_withSeed(&wires[i], sizeof(wires[i]), hash);
     }
     for (int i = 0; i < job->model->tensor_count; i++) {
@@ -296,7 +298,7 @@ static void ask_cache(struct dp_run_job *job, const uint64_t *wires)
     }
 }
 
-/* dp_wire_hash() of every rank; *wires is owned by the caller. Collective. */
+/* dp_wire_hash() of every rank, on rank 0; *wires is owned by the caller. Collective. */
 static dp_status gather_wires(struct dp_group *group, uint64_t **wires)
 {
     const uint64_t mine = dp_wire_hash(DP_WIRE_FOLDER, environ);
@@ -307,7 +309,7 @@ static dp_status gather_wires(struct dp_group *group, uint64_t **wires)
         status = DP_FAIL(DP_ERR_NOMEM, "wires of %d ranks", group->size);
     }
     DP_TRY(dp_group_agree(group, status));
-    return dp_group_allgather(group, &mine, sizeof(mine), *wires);
+    return dp_group_gather(group, &mine, sizeof(mine), *wires);
 }
 
 dp_status dp_run_recall_plan(struct dp_run_job *job)

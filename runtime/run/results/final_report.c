@@ -55,7 +55,7 @@ static void describe_rank(struct dp_training *run, struct dp_run_rank *rank, int
     const struct dp_run_job *job = &run->job;
     struct dp_figures *figures = &run->figures;
     const int ranks = job->world->train->size, self = job->world->train->rank;
-    const struct dp_rank_place *place = &job->places[self];
+    const struct dp_rank_place *place = &job->place;
     const struct dp_ledger *ledger = &figures->ledger;
     const double seconds = dp_ledger_seconds(ledger);
     const uint64_t done = dp_trainer_steps(job->trainer) - job->resume.step;

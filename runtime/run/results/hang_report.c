@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "collectives/world/host_names.h"
 #include "runtime/report/summary_read.h"
 #include "runtime/run/results/final_report.h"
 #include "runtime/run/results/way_on.h"
@@ -20,12 +21,16 @@ static bool has_folder(const struct dp_training *run)
 /* Other ranks cannot be asked what they measured. */
 static void describe_rank(const struct dp_run_job *job, int rank, struct dp_run_rank *out)
 {
-    const struct dp_rank_place *place = &job->places[rank];
+    const struct dp_rank_place *place = job->places != NULL               ? &job->places[rank]
+                                        : rank == job->world->train->rank ? &job->place
+                                                                          : NULL;
 
     out->rank = rank;
-    out->threads = place->threads;
-    (void)snprintf(out->host, sizeof(out->host), "%s", place->host);
-    (void)snprintf(out->cpus, sizeof(out->cpus), "%s", place->cpus);
+    (void)snprintf(out->host, sizeof(out->host), "%s", dp_host_names_of(job->world->hosts, rank));
+    if (place != NULL) {
+        out->threads = place->threads;
+        (void)snprintf(out->cpus, sizeof(out->cpus), "%s", place->cpus);
+    }
 }
 
 /* run.json. */

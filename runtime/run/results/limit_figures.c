@@ -16,7 +16,7 @@ enum { KEY_BYTES = 256 };
 static void write_host_key(const struct dp_run_job *job, char key[KEY_BYTES])
 {
     const struct dp_group *all = job->world->all;
-    const struct dp_rank_place *place = &job->places[all->rank];
+    const struct dp_rank_place *place = &job->place;
 
     (void)snprintf(key, KEY_BYTES, "%s: %s, %d of %d cores, %d ranks; %s, %s", place->host,
                    place->isa, place->threads, place->cores, all->local_size,

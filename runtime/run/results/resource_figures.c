@@ -135,7 +135,7 @@ static void describe_copies(const struct dp_resources *r, struct dp_run_rank *ra
 void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
                            const struct dp_ledger *ledger, struct dp_run_rank *rank)
 {
-    const struct dp_rank_place *place = &job->places[job->world->train->rank];
+    const struct dp_rank_place *place = &job->place;
     const size_t sample =
         dp_model_sample_bytes(job->model) + dp_model_label_words(job->model) * sizeof(int32_t);
 

@@ -111,7 +111,7 @@ void dp_resources_begin(struct dp_resources *r, const struct dp_run_job *job)
     const struct dp_group *all = job->world->all;
     struct dp_live_who *who = dp_zalloc(1, sizeof(*who));
 
-    r->cpus = all->size == dp_trainer_ranks(job->trainer) ? job->places[all->rank].cpus : NULL;
+    r->cpus = all->size == dp_trainer_ranks(job->trainer) ? job->place.cpus : NULL;
     r->device = job->device;
     dp_energy_begin(&r->energy, "/sys/class/powercap");
     open_sensors(r, job->device);

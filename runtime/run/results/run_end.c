@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "collectives/world/host_names.h"
 #include "runtime/run/roles/eval_rank.h"
 #include "runtime/run/roles/input_ranks.h"
 
@@ -79,7 +80,7 @@ dp_status dp_run_judge_stop(struct dp_training *run)
         run->outcome.unwritable = cause == DP_STOP_WRITE;
         dp_outcome_end(&run->outcome, DP_RUN_STOPPED, "stopped after step %llu: %s on rank %d (%s)",
                        (unsigned long long)dp_trainer_steps(job->trainer), dp_stop_text(cause),
-                       rank, job->places[rank].host);
+                       rank, dp_host_names_of(job->world->hosts, rank));
     }
     dp_free(all);
     return status;
@@ -119,7 +120,8 @@ dp_status dp_run_judge_requests(struct dp_training *run, const bool *request)
                        "stopped after step %llu: %.0f samples/s, under %g "
                        "(failure_stop.min_samples_per_second), on rank 0 (%s)",
                        (unsigned long long)dp_trainer_steps(t), run->figures.throughput.rate,
-                       job->config->failure_stop.min_samples_per_second, job->places[0].host);
+                       job->config->failure_stop.min_samples_per_second,
+                       dp_host_names_of(job->world->hosts, 0));
     }
     return DP_OK;
 }

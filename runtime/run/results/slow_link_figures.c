@@ -5,12 +5,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/world/host_names.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/step_terms.h"
 
 static const char *host_of(const struct dp_run_job *job, int node)
 {
-    return job->places[dp_group_leader(job->world->train, node)].host;
+    return dp_host_names_of(job->world->hosts, dp_group_leader(job->world->train, node));
 }
 
 static void name_link(const struct dp_run_job *job, const struct dp_slow_link *link,

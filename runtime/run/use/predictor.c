@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/system/machine.h"
+#include "base/system/openmp.h"
 #include "models/pass.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
@@ -44,11 +45,13 @@ static dp_status make_stream(struct dp_predictor *p)
 {
     const enum dp_precision precision = (enum dp_precision)p->config->train.precision;
     struct dp_machine *machine = NULL;
+    const int asked = dp_openmp_asked();
     int threads;
 
     DP_TRY(dp_device_find(p->config->device.name, &p->device));
     DP_TRY(dp_machine_create(&machine));
     threads = dp_machine_threads(machine, 1);
+    threads = asked > 0 && asked < threads ? asked : threads;
     dp_machine_destroy(machine);
     DP_TRY(p->device->stream_create(p->device, threads, &p->stream));
     p->stream->tf32 = precision == DP_PRECISION_TF32;

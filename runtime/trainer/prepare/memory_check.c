@@ -405,7 +405,7 @@ dp_status dp_memory_check_hosts(const struct dp_memory_plan *plan, struct dp_gro
     for (int i = 0; i < limits.count; i++) {
         mine.id[i] = limits.limit[i].id;
     }
-    status = dp_group_allgather(group, &mine, sizeof(mine), all);
+    status = dp_group_gather_node(group, &mine, sizeof(mine), all);
     status = status == DP_OK ? compare(plan, group, root, &limits, all) : status;
     dp_free(all);
     return status == DP_ERR_NOMEM ? DP_ERR_UNAVAILABLE : status;

@@ -57,6 +57,16 @@ static void a_thread_runs_its_function(void **state)
     assert_int_equal(written, 1);
 }
 
+static void slack_is_set_and_what_it_was_returned(void **state)
+{
+    const uint64_t before = dp_thread_slack(2000000);
+    (void)state;
+
+    assert_true(before > 0);
+    assert_int_equal(dp_thread_slack(before), 2000000);
+    assert_int_equal(dp_thread_slack(before), before);
+}
+
 static void trying_threads_leaves_none(void **state)
 {
     (void)state;
@@ -110,6 +120,7 @@ int main(void)
 #endif
         cmocka_unit_test(a_thread_runs_its_function),
         cmocka_unit_test(a_thread_has_a_name),
+        cmocka_unit_test(slack_is_set_and_what_it_was_returned),
         cmocka_unit_test(trying_threads_leaves_none),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);

@@ -29,6 +29,8 @@ static void an_unpredicted_wait_sleeps_longer_and_longer(void **state)
     assert_int_equal(nap_after(0, 0, 34 * ms), 20 * us);
     assert_int_equal(nap_after(0, 0, 36 * ms), 100 * us);
     assert_int_equal(nap_after(0, 0, 151 * ms), ms);
+    assert_int_equal(nap_after(0, 0, 1024 * ms), 4 * ms);
+    assert_int_equal(nap_after(0, 0, 60000 * ms), 20 * ms);
     assert_int_equal(nap_after(5 * ms, 0, 39 * ms), 20 * us);
 }
 

@@ -72,7 +72,14 @@ static void give(struct dp_group *group, struct dp_hang_gather *g)
     dp_hang_gather_put(g, rows, 0);
 }
 
-static size_t wrong_rows(const struct dp_hang_gather *g, int without_node)
+static const char *host_of(int rank)
+{
+    static const char *const hosts[] = {"h0", "h1", "h2", "h3"};
+
+    return hosts[node_of[rank]];
+}
+
+static size_t wrong_rows(struct dp_hang_gather *g, int without_node)
 {
     int count;
     const struct dp_hang_row *rows = dp_hang_gather_rows(g, &count);
@@ -82,7 +89,7 @@ static size_t wrong_rows(const struct dp_hang_gather *g, int without_node)
         const bool known = node_of[i] != without_node;
         wrong += rows[i].rank != i || rows[i].known != known;
         wrong += known && (rows[i].step != i || rows[i].stacks[7] != 'a' + i);
-        wrong += rows[i].host[0] == '\0';
+        wrong += known ? rows[i].host[0] == '\0' : strcmp(rows[i].host, host_of(i)) != 0;
     }
     return wrong;
 }
@@ -91,6 +98,7 @@ static size_t wrong_rows(const struct dp_hang_gather *g, int without_node)
 struct side {
     atomic_int *speakers, *speaker;
     struct dp_host_link link;
+    struct dp_host_names *names;
     struct dp_hang_gather *g;
 };
 
@@ -104,7 +112,9 @@ static size_t begin(struct dp_group *group, struct side *side)
     dp_host_link_init(&side->link);
     wrong += side->speaker == NULL;
     wrong += dp_host_link_open(group, &side->link) != DP_OK;
-    wrong += dp_hang_gather_create(group, &side->link, side->speaker, &side->g) != DP_OK;
+    wrong += dp_host_names_create(group, host_of(group->rank), &side->names) != DP_OK;
+    wrong +=
+        dp_hang_gather_create(group, &side->link, side->names, side->speaker, &side->g) != DP_OK;
     wrong += side->g == NULL || dp_hang_gather_look(side->g, true);
     return wrong + (dp_group_barrier(group) != DP_OK);
 }
@@ -114,6 +124,7 @@ static size_t end(struct dp_group *group, struct side *side)
     const size_t wrong = dp_group_barrier(group) != DP_OK;
 
     dp_hang_gather_destroy(side->g);
+    dp_host_names_destroy(side->names);
     dp_host_link_close(&side->link);
     dp_group_release(group, side->speakers);
     return wrong;
@@ -234,16 +245,19 @@ static void rows_that_come_in_pieces_are_put_together(void **state)
 static size_t gather_apart(struct dp_group *group, const void *arg)
 {
     struct dp_host_link link;
+    struct dp_host_names *names = NULL;
     struct dp_hang_gather *g = NULL;
     size_t wrong = 0;
     (void)arg;
 
     dp_host_link_init(&link);
     wrong += dp_host_link_open(group, &link) != DP_OK;
-    wrong += dp_hang_gather_create(group, &link, NULL, &g) != DP_OK;
+    wrong += dp_host_names_create(group, "h", &names) != DP_OK;
+    wrong += dp_hang_gather_create(group, &link, names, NULL, &g) != DP_OK;
     wrong += (g == NULL) != (group->rank == 2);
     wrong += dp_group_barrier(group) != DP_OK;
     dp_hang_gather_destroy(g);
+    dp_host_names_destroy(names);
     dp_host_link_close(&link);
     return wrong;
 }
@@ -259,6 +273,7 @@ static size_t create(struct dp_group *group, const void *arg)
 {
     atomic_int speaker = 0;
     struct dp_host_link link;
+    struct dp_host_names *names = NULL;
     struct dp_hang_gather *g = NULL;
     size_t wrong;
     (void)arg;
@@ -266,11 +281,15 @@ static size_t create(struct dp_group *group, const void *arg)
     dp_host_link_init(&link);
     dp_status status = dp_host_link_open(group, &link);
     if (status == DP_OK) {
-        status = dp_hang_gather_create(group, &link, &speaker, &g);
+        status = dp_host_names_create(group, "h", &names);
+    }
+    if (status == DP_OK) {
+        status = dp_hang_gather_create(group, &link, names, &speaker, &g);
     }
     wrong = status != DP_OK && status != DP_ERR_NOMEM && status != DP_ERR_CANCELLED;
     wrong += status != DP_OK && g != NULL;
     dp_hang_gather_destroy(g);
+    dp_host_names_destroy(names);
     dp_host_link_close(&link);
     return wrong;
 }

@@ -20,9 +20,10 @@
 #include "collectives/core/consistency.h"
 #include "collectives/core/transport.h"
 #include "collectives/strategies/comm.h"
+#include "collectives/world/host_names.h"
 #include "kernels/device.h"
 
-enum { RANKS_MOST = 1024, GATHERED = 16, SUMMED = 4096 };
+enum { RANKS_MOST = 1024, GATHERED = 16, SUMMED = 4096, ON_NODE = 8 };
 
 struct counts {
     uint64_t messages, bytes;
@@ -96,25 +97,35 @@ static const struct dp_transport counting = {.name = "counting",
 
 typedef dp_status rank_part(struct dp_group *group, const char *text);
 
-/* What all ranks send, each on a node of its own. */
-static struct counts count_of(int ranks, rank_part *part, const char *text)
+/* What all ranks send, so many of them on each node. */
+static struct counts count_on(int on_node, int ranks, rank_part *part, const char *text)
 {
     int failed = 0;
 
     sent = (struct counts){0, 0};
+    for (int rank = 0; rank < ranks; rank++) {
+        node_of[rank] = rank / on_node;
+    }
     for (int rank = 0; rank < ranks; rank++) {
         struct dp_group group = {.rank = rank,
                                  .size = ranks,
                                  .transport = &counting,
                                  .stream = stream,
                                  .node_of = node_of,
-                                 .nodes = ranks,
-                                 .local_size = 1,
+                                 .nodes = node_of[ranks - 1] + 1,
+                                 .local_size = on_node < ranks ? on_node : ranks,
                                  .cancel = &cancel};
         failed += part(&group, text) != DP_OK;
+        dp_free(group.board);
     }
     assert_int_equal(failed, 0);
     return sent;
+}
+
+/* Each on a node of its own. */
+static struct counts count_of(int ranks, rank_part *part, const char *text)
+{
+    return count_on(1, ranks, part, text);
 }
 
 /* ranks x log2(ranks), rounded up */
@@ -168,6 +179,36 @@ static dp_status part_gather(struct dp_group *group, const char *text)
     return dp_group_allgather(group, mine, sizeof(mine), all);
 }
 
+/* Only rank 0 gets them. */
+static dp_status part_gather_first(struct dp_group *group, const char *text)
+{
+    static char all[RANKS_MOST * GATHERED];
+    const char mine[GATHERED] = "";
+
+    (void)text;
+    return dp_group_gather(group, mine, sizeof(mine), group->rank == 0 ? all : NULL);
+}
+
+/* Only ranks of the node get them. */
+static dp_status part_gather_node(struct dp_group *group, const char *text)
+{
+    static char all[RANKS_MOST * GATHERED];
+    const char mine[GATHERED] = "";
+
+    (void)text;
+    return dp_group_gather_node(group, mine, sizeof(mine), all);
+}
+
+static dp_status part_names(struct dp_group *group, const char *text)
+{
+    struct dp_host_names *names = NULL;
+
+    (void)text;
+    DP_TRY(dp_host_names_create(group, "host", &names));
+    dp_host_names_destroy(names);
+    return DP_OK;
+}
+
 static dp_status part_sum(struct dp_group *group, const char *text)
 {
     static float data[SUMMED];
@@ -188,7 +229,9 @@ static void agreeing_takes_ranks_times_log_ranks(void **state)
     } parts[] = {{part_barrier, 1, 1},
                  {part_agree, 1, sizeof(int)},
                  {part_broadcast, 1, 64},
-                 {part_compare, 2, 8 * sizeof(uint64_t) + sizeof(int)}};
+                 {part_compare, 2, 8 * sizeof(uint64_t) + sizeof(int)},
+                 {part_gather_first, 1, GATHERED},
+                 {part_gather_node, 1, 1}};
     (void)state;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -209,6 +252,57 @@ static void gathering_takes_ranks_times_log_ranks_messages(void **state)
         const struct counts found = count_of(ranks, part_gather, NULL);
         assert_true(found.messages <= unit_of(ranks) + (uint64_t)ranks);
         assert_int_equal(found.bytes, (uint64_t)ranks * (uint64_t)(ranks - 1) * GATHERED);
+    }
+}
+
+/* Of each node one rank sends its name to one of each other node: that is all that grows as the
+ * square of something, of nodes, and with 8 ranks on each of them stays below what agreeing
+ * takes. */
+static void names_of_hosts_go_between_first_ranks_only(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
+        const uint64_t nodes = (uint64_t)(ranks + ON_NODE - 1) / ON_NODE, unit = unit_of(ranks);
+        const struct counts found = count_on(ON_NODE, ranks, part_names, NULL);
+        const struct counts barrier = count_of(ranks, part_barrier, NULL);
+        if (nodes == 1) {
+            assert_int_equal(found.messages, 0);
+            continue;
+        }
+        assert_true(found.messages <= 4 * unit);
+        assert_true(found.bytes <=
+                    nodes * (nodes - 1) * DP_HOST_NAME + 2 * (barrier.bytes + unit * sizeof(int)));
+        assert_true(found.bytes <= 128 * unit);
+    }
+}
+
+/* What ranks send each other until the first step: each call as often as a debugger counted in a
+ * run of models/mlp.cfg, and records of that size. What ranks of a node show each other is in
+ * memory. */
+static void a_start_takes_ranks_times_log_ranks_messages_and_bytes(void **state)
+{
+    static const struct {
+        rank_part *part;
+        int times, scale; /* of GATHERED, for records that are longer */
+    } start[] = {{part_barrier, 8, 1},       {part_names, 1, 1},       {part_agree, 24, 1},
+                 {part_broadcast, 12, 1},    {part_compare, 6, 1},     {part_gather_node, 4, 1},
+                 {part_gather_first, 1, 18}, {part_gather_first, 1, 1}};
+    (void)state;
+
+    (void)printf("ranks  messages      bytes  of ranks x log2(ranks): messages  bytes\n");
+    for (int ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
+        struct counts all = {0, 0};
+        const uint64_t unit = unit_of(ranks);
+        for (size_t i = 0; i < sizeof(start) / sizeof(start[0]); i++) {
+            const struct counts found = count_on(ON_NODE, ranks, start[i].part, NULL);
+            all.messages += found.messages * (uint64_t)start[i].times;
+            all.bytes += found.bytes * (uint64_t)(start[i].times * start[i].scale);
+        }
+        (void)printf("%5d %9llu %10llu %34.1f %6.0f\n", ranks, (unsigned long long)all.messages,
+                     (unsigned long long)all.bytes, (double)all.messages / (double)unit,
+                     (double)all.bytes / (double)unit);
+        assert_true(all.messages <= 64 * unit);
+        assert_true(all.bytes <= 2048 * unit);
     }
 }
 
@@ -235,9 +329,6 @@ static int set_up(void **state)
     const struct dp_device *device = NULL;
     (void)state;
 
-    for (int i = 0; i < RANKS_MOST; i++) {
-        node_of[i] = i;
-    }
     return dp_device_find("ref", &device) != DP_OK ||
            device->stream_create(device, 1, &stream) != DP_OK;
 }
@@ -254,6 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agreeing_takes_ranks_times_log_ranks),
         cmocka_unit_test(gathering_takes_ranks_times_log_ranks_messages),
+        cmocka_unit_test(names_of_hosts_go_between_first_ranks_only),
+        cmocka_unit_test(a_start_takes_ranks_times_log_ranks_messages_and_bytes),
         cmocka_unit_test(sums_in_rounds_take_ranks_times_log_ranks_messages),
     };
     return cmocka_run_group_tests_name("message_counts", tests, set_up, tear_down);

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* MADV_REMOVE */
 
-#include "collectives/core/left_memory.h"
+#include "collectives/core/mpi/left_memory.h"
 
 #include <sys/mman.h>
 

@@ -3,8 +3,8 @@
  * trying. A rank of Open MPI that cannot create or map the file for that memory returns, and its
  * peers wait for it for ever.
  */
-#ifndef DP_COLLECTIVES_CORE_WINDOW_FITS_MPI_H
-#define DP_COLLECTIVES_CORE_WINDOW_FITS_MPI_H
+#ifndef DP_COLLECTIVES_CORE_MPI_WINDOW_FITS_MPI_H
+#define DP_COLLECTIVES_CORE_MPI_WINDOW_FITS_MPI_H
 
 #include <mpi.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "collectives/core/window_fits_mpi.h"
+#include "collectives/core/mpi/window_fits_mpi.h"
 
 #include <pthread.h>
 #include <stdio.h>

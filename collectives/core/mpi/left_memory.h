@@ -2,8 +2,8 @@
  * left_memory.h - shared memory of groups that have lost a rank. MPI frees it collectively only, so
  * never; but its pages can be given back once no rank uses it any more.
  */
-#ifndef DP_COLLECTIVES_CORE_LEFT_MEMORY_H
-#define DP_COLLECTIVES_CORE_LEFT_MEMORY_H
+#ifndef DP_COLLECTIVES_CORE_MPI_LEFT_MEMORY_H
+#define DP_COLLECTIVES_CORE_MPI_LEFT_MEMORY_H
 
 #include <stddef.h>
 

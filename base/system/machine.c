@@ -64,13 +64,18 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
+static void read_model(const char *text, char *model, size_t size)
+{
+    if (!cpuinfo_line(text, "model name", model, size)) {
+        (void)snprintf(model, size, "unknown");
+    }
+}
+
 static void read_cpuinfo(struct dp_machine *machine, const char *text)
 {
     char flags[8192] = "";
 
-    if (!cpuinfo_line(text, "model name", machine->model, sizeof(machine->model))) {
-        (void)snprintf(machine->model, sizeof(machine->model), "unknown");
-    }
+    read_model(text, machine->model, sizeof(machine->model));
     (void)snprintf(machine->isa, sizeof(machine->isa), "generic");
     if (!cpuinfo_line(text, "flags", flags, sizeof(flags)) &&
         !cpuinfo_line(text, "Features", flags, sizeof(flags))) {
@@ -84,19 +89,35 @@ static void read_cpuinfo(struct dp_machine *machine, const char *text)
     }
 }
 
+enum { CPUINFO_BYTES = 16384 };
+
 /* The beginning of /proc/cpuinfo describes the first processor, and one is enough. */
-static void read_own_cpuinfo(struct dp_machine *machine)
+static void load_cpuinfo(char text[CPUINFO_BYTES])
 {
-    char text[16384];
-    size_t length = 0;
     FILE *file = fopen("/proc/cpuinfo", "r");
+    size_t length = 0;
 
     if (file != NULL) {
-        length = fread(text, 1, sizeof(text) - 1, file);
+        length = fread(text, 1, CPUINFO_BYTES - 1, file);
         (void)fclose(file);
     }
     text[length] = '\0';
+}
+
+static void read_own_cpuinfo(struct dp_machine *machine)
+{
+    char text[CPUINFO_BYTES];
+
+    load_cpuinfo(text);
     read_cpuinfo(machine, text);
+}
+
+void dp_machine_model(char *model, size_t size)
+{
+    char text[CPUINFO_BYTES];
+
+    load_cpuinfo(text);
+    read_model(text, model, size);
 }
 
 static void read_host(struct dp_machine *machine)

@@ -14,12 +14,13 @@
 #include "base/status.h"
 
 enum {
-    DP_CPUSET_BYTES = 128 /* CPUs 0 to 1023; bit c % 8 of byte c / 8 is CPU c */
+    DP_CPUSET_BYTES = 128, /* CPUs 0 to 1023; bit c % 8 of byte c / 8 is CPU c */
+    DP_MACHINE_MODEL = 96
 };
 
 struct dp_machine {
-    char host[64];   /* without the domain */
-    char model[96];  /* "AMD EPYC 7R13"; "unknown" where the system does not say */
+    char host[64];                /* without the domain */
+    char model[DP_MACHINE_MODEL]; /* "AMD EPYC 7R13"; "unknown" where the system does not say */
     char isa[16];    /* avx512-bf16 | avx512 | avx2 | avx | sse2 | sve | neon | generic */
     char cpus[128];  /* "0-3,8": the CPUs of the cpuset, as numbered by the system */
     char numa[64];   /* "0" or "0-1": the NUMA nodes that hold them; "": unknown */
@@ -53,6 +54,9 @@ struct dp_machine_text {
  * Errors: also DP_ERR_ARG if a text cannot be parsed, or no CPU of the machine is in the cpuset. */
 DP_CHECKED dp_status dp_machine_create_from(const struct dp_machine_text *text,
                                             struct dp_machine **machine);
+
+/* The model alone, without asking hwloc; `size` is up to DP_MACHINE_MODEL. */
+void dp_machine_model(char *model, size_t size);
 
 /* Bytes of memory of this host; 0 where the system does not report it. */
 size_t dp_machine_memory(void);

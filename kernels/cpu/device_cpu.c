@@ -1,4 +1,7 @@
 #include "kernels/cpu/mixed.h"
+#if DP_HAVE_ONEDNN
+#include "kernels/cpu/onednn/choose_onednn.h"
+#endif
 #include "kernels/cpu/op_table_cpu.h"
 #include "kernels/cpu/prepared.h"
 #include "kernels/cpu/stream_cpu.h"
@@ -10,15 +13,23 @@ static bool cpu_available(const char **why_not)
     return true;
 }
 
+static dp_status cpu_forget(struct dp_stream *stream)
+{
+    struct dp_prepared *prepared = stream->state;
+
+    if (prepared != NULL) {
+        stream->state = NULL;
+        prepared->destroy(prepared);
+    }
+    return DP_OK;
+}
+
 static void cpu_stream_destroy(struct dp_stream *stream)
 {
     if (stream == NULL) {
         return;
     }
-    if (stream->state != NULL) {
-        struct dp_prepared *prepared = stream->state;
-        prepared->destroy(prepared);
-    }
+    (void)cpu_forget(stream);
     dp_free(dp_cpu_stream_of(stream)->scratch);
     dp_free(stream);
 }
@@ -85,6 +96,10 @@ const struct dp_device dp_device_cpu = {
     .available = cpu_available,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
+    .forget = cpu_forget,
+#if DP_HAVE_ONEDNN
+    .machine = dp_onednn_machine,
+#endif
     .set_type = cpu_set_type,
     .reserve = cpu_reserve,
     .arithmetic = cpu_arithmetic,

@@ -227,7 +227,7 @@ static const struct dp_option device_options[] = {
     DP_CHOICE(DEVICE, conv,  "auto", "auto|cublas|cudnn",
               "what computes convolutions on a GPU; auto: cudnn where it is found", DP_KEY_BITS),
     DP_CHOICE(DEVICE, tune,  "auto", "auto|on|off",
-              "measure a GPU's algorithms; auto: if results are kept, not with lanes",
+              "measure libraries' algorithms; auto: where they are kept, no lanes",
               DP_KEY_BITS),
     {0},
 };

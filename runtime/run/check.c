@@ -230,9 +230,11 @@ static void describe_choices(const struct dp_run_job *job, struct dp_progress *p
 {
     if (job->algo_choices != NULL) {
         const struct dp_algo_choices_count count = dp_algo_choices_count(job->algo_choices);
-        dp_progress_line(progress,
-                         "algorithms of products and convolutions: %d measured now, %d known",
-                         count.fresh, count.used - count.fresh);
+        if (count.used > 0) {
+            dp_progress_line(progress,
+                             "algorithms of products and convolutions: %d measured now, %d known",
+                             count.fresh, count.used - count.fresh);
+        }
     }
 }
 

@@ -131,7 +131,8 @@ def described(mark):
             lines.append(f"{pid}: {words[:160]}")
             for task in sorted((folder / "task").iterdir()):
                 name, wait = ((task / file).read_text().strip() for file in ("comm", "wchan"))
-                lines.append(f"    {name}: {wait}")
+                state = (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                lines.append(f"    {name}: {state} {wait}")
     return "\n".join(lines)
 
 
@@ -198,9 +199,9 @@ class Started:
             code = self.process.wait(timeout)
             seconds = time.monotonic() - self.begin
             code = 128 - code if code < 0 else code
-            left = not all_gone(self.mark, 10)
+            left = "" if all_gone(self.mark, 10) else described(self.mark)
         except subprocess.TimeoutExpired:
-            seconds, code, left = time.monotonic() - self.begin, None, False
+            seconds, code, left = time.monotonic() - self.begin, None, ""
             doing = described(self.mark)
         finally:
             end_all(self.mark)
@@ -210,7 +211,7 @@ class Started:
         if code is None:
             raise AssertionError(f"still running after {timeout} s:\n{result}\n{doing}")
         if left:
-            raise AssertionError(f"processes outlived the command:\n{result}")
+            raise AssertionError(f"processes outlived the command:\n{result}\n{left}")
         return result
 
     @staticmethod

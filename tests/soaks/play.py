@@ -1,5 +1,6 @@
 """Plays the cases of a soak: starts runs, lets faults happen, judges how they end, goes on, and
 compares what is left in the end with a run without faults."""
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,8 +27,9 @@ CODES = {
     "kill step": {137}, "kill bucket": {137}, "kill write": {137}, "torn write": {137},
     "full disk": {0, 74}, "i/o error": {0, 74}, "no memory": {0, 69, 70},
     "stop": {76}, "stop in a bucket": {76}, "slow": {0}, "slow in a bucket": {0}, "leak": {0},
-    # mpirun's own code: the rank has left with 0, and the others were ended
-    "exit": {1}, "exit in a bucket": {1},
+    # mpirun's own code: the rank has left with 0, and the others were ended; or, where mpirun hears
+    # of it later, that of the rank that noticed
+    "exit": {1, 70}, "exit in a bucket": {1, 70},
     "flip weight": {70}, "flip optimizer": {70}, "flip message": {70}, "flip gradient": {70},
     "SIGKILL to a rank": {137}, "SIGKILL to mpirun": {137}, "SIGTERM to a rank": {75},
     "SIGTERM to mpirun": {1}, "SIGINT to mpirun": {1}, "SIGUSR1 to mpirun": {75},
@@ -47,8 +49,9 @@ LINES = {
 }
 # Where the fault may not come to be: the run ends before, or has fewer writes, or messages.
 MAY_MISS = ("kill write", "torn write", "full disk", "i/o error", "no memory", "flip message")
-# A request that came too late.
+# A request that came too late: while something could be left out still, and when all was done.
 LATE_REQUEST = "asked to stop after the last step"
+REQUEST = re.compile(r"^(SIGTERM to a rank|SIGUSR1 to (mpirun|a rank))$")
 BESIDE = "slow, beside another"
 OF_MPI = re.compile(r"\[\S+\]\[\[\d+,\d+\],\d+\]\[\S*/btl_tcp\S*\] ")
 AFTER_DEATH = re.compile(r"^(SIGKILL|SIGTERM|SIGINT) to mpirun$")  # nobody may be left to write
@@ -126,7 +129,7 @@ class Soak:
                 os.utime(entry, (time.time() - 7200, time.time() - 7200), follow_symlinks=False)
         wrapper = []
         if setup.hosts:
-            slots = -(-ranks // setup.hosts)
+            slots = slots_of(ranks, setup)
             wrapper += [ROOT / "launch/netlab", setup.hosts, "--slots", slots, "--"]
         if supervised:
             wrapper += [ROOT / "launch/supervise", "--pause", "0.1", "--", self.home / "once"]
@@ -207,7 +210,7 @@ def act(started, fault, setup, ranks, out, step):
             return False
         time.sleep(0.005)
     if fault.kind.startswith("link"):
-        return change_link(started, fault, setup)
+        return change_link(started, fault, setup, ranks)
     time.sleep(0.05 * fault.numbers[0])
     living = started.ranks()
     if started.process.poll() is not None or len(living) < ranks:
@@ -229,21 +232,37 @@ def act(started, fault, setup, ranks, out, step):
     return True
 
 
-def change_link(started, fault, setup):
-    """Of a host but the first one, where mpirun is."""
-    host = f"h{2 + int(fault.rank * (setup.hosts - 1))}"
-    try:
-        if fault.kind == "link slow":
-            hosts.on_bridge(started, f"tc qdisc replace dev {host} root tbf rate "
-                            f"{int(1 + 9 * fault.numbers[0])}mbit burst 128kb latency 50ms")
+def slots_of(ranks, setup):
+    """Ranks of a host; the last hosts may have fewer, or none."""
+    return -(-ranks // setup.hosts)
+
+
+def change_link(started, fault, setup, ranks):
+    """Of a host with ranks but the first one, where mpirun is: one without would not be missed."""
+    others = -(-ranks // slots_of(ranks, setup)) - 1
+    host = f"h{2 + int(fault.rank * others)}"
+    if fault.kind == "link slow":
+        return in_lab(started, f"tc qdisc replace dev {host} root tbf rate "
+                      f"{int(1 + 9 * fault.numbers[0])}mbit burst 128kb latency 50ms")
+    done = in_lab(started, f"ip link set {host} down")
+    if done and fault.kind == "link cut for a while":
+        time.sleep(0.5 + 3 * fault.numbers[0])
+        done = in_lab(started, f"ip link set {host} up")
+    return done
+
+
+def in_lab(started, command):
+    """Runs it where the lab's bridge is; False once the lab has gone. A busy machine may refuse it
+    for a moment.
+    """
+    for _ in range(300):
+        if started.process.poll() is not None:
+            return False
+        with contextlib.suppress(subprocess.CalledProcessError, StopIteration):
+            hosts.on_bridge(started, command)
             return True
-        hosts.on_bridge(started, f"ip link set {host} down")
-        if fault.kind == "link cut for a while":
-            time.sleep(0.5 + 3 * fault.numbers[0])
-            hosts.on_bridge(started, f"ip link set {host} up")
-    except (subprocess.CalledProcessError, StopIteration):  # the lab has gone
-        return False
-    return True
+        time.sleep(0.1)
+    raise Wrong(f"the lab does not take {command!r}")
 
 
 # ---- judging ----
@@ -355,6 +374,9 @@ def play_attempt(soak, case, attempt, number, folder, results):
             acted = act(started, fault, case.setup, attempt.ranks, out, step)
     finally:
         result = started.finish(LIMIT_S)
+    # It may wait for two steps of 30 ms before it asks.
+    if outside and REQUEST.match(outside[0].kind) and step >= end - 2:
+        acted = acted and not (result.code == 0 and f"finished after {end} step" in result.out)
     results.append(f"DP_FAULT='{';'.join(texts)}' {result}")
     main = attempt.faults[0]
     happened = acted if outside else reached(main, texts[0], result)

@@ -1,7 +1,27 @@
 #include "kernels/cpu/onednn/conv_onednn.h"
+#include "kernels/cpu/onednn/choose_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/ref/window.h"
+
+/* Prepares one use, unless it is prepared already. */
+static dp_status prepare_use(struct dp_stream *s, const struct dp_prepared_key *key)
+{
+    struct dp_prepared_onednn *all = NULL;
+    struct dp_prepared_conv *conv = NULL;
+    dp_status status;
+    int before;
+
+    DP_TRY(dp_prepared_open(s, &all));
+    if (dp_prepared_has(all, key)) {
+        return DP_OK;
+    }
+    before = dp_prepared_threads(s->threads);
+    status = dp_onednn_choose(s, key, &conv);
+    (void)dp_prepared_threads(before);
+    DP_TRY(status);
+    return dp_prepared_add(all, conv);
+}
 
 dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type, const struct dp_window *w,
                           size_t rows, unsigned uses)
@@ -19,23 +39,9 @@ dp_status dp_conv_prepare(struct dp_stream *s, enum dp_type type, const struct d
         if (key.use != DP_CONV_BACKWARD_DATA) {
             key.use |= uses & DP_CONV_BIAS;
         }
-        DP_TRY(dp_prepared_add(s, &key));
+        DP_TRY(prepare_use(s, &key));
     }
     return DP_OK;
-}
-
-/* The weights of a forward or backward-data call, in the primitive's layout. */
-static dp_status weights_in(struct dp_stream *s, struct dp_prepared_conv *conv, const void *weights)
-{
-    const struct dp_prepared_onednn *all = s->state;
-
-    if (conv->reorder == NULL) {
-        DP_TRY(dp_prepared_point(conv->weights, weights));
-        return DP_OK;
-    }
-    DP_TRY(dp_prepared_point(conv->plain, weights));
-    DP_TRY(dp_prepared_point(conv->weights, all->arena + conv->weights_at));
-    return dp_prepared_reorder(s, conv);
 }
 
 dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const void *x,
@@ -50,13 +56,7 @@ dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const
         return DP_OK;
     }
     DP_TRY(dp_prepared_find(s, &key, &conv));
-    DP_TRY(weights_in(s, conv, weights));
-    DP_TRY(dp_prepared_point(conv->x, x));
-    DP_TRY(dp_prepared_point(conv->y, y));
-    if (bias != NULL) {
-        DP_TRY(dp_prepared_point(conv->bias, bias));
-    }
-    return dp_prepared_execute(s, conv);
+    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, y, weights, bias});
 }
 
 dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx, const void *dy,
@@ -70,10 +70,7 @@ dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx
         return DP_OK;
     }
     DP_TRY(dp_prepared_find(s, &key, &conv));
-    DP_TRY(weights_in(s, conv, weights));
-    DP_TRY(dp_prepared_point(conv->x, dx));
-    DP_TRY(dp_prepared_point(conv->y, dy));
-    return dp_prepared_execute(s, conv);
+    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){dx, dy, weights, NULL});
 }
 
 /* A batch without rows: sums become 0, or are unchanged. */
@@ -107,18 +104,7 @@ dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float
     DP_TRY(dp_prepared_find(s, &key, &conv));
     plain = keep != 0 ? (float *)(void *)(all->arena + conv->plain_at) : dw;
     bias = keep != 0 ? (float *)(void *)(all->arena + conv->bias_at) : db;
-    DP_TRY(dp_prepared_point(conv->weights, conv->reorder != NULL ? all->arena + conv->weights_at
-                                                                  : (char *)plain));
-    DP_TRY(dp_prepared_point(conv->x, x));
-    DP_TRY(dp_prepared_point(conv->y, dy));
-    if (db != NULL) {
-        DP_TRY(dp_prepared_point(conv->bias, bias));
-    }
-    DP_TRY(dp_prepared_execute(s, conv));
-    if (conv->reorder != NULL) {
-        DP_TRY(dp_prepared_point(conv->plain, plain));
-        DP_TRY(dp_prepared_reorder(s, conv));
-    }
+    DP_TRY(dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, dy, plain, bias}));
     if (keep != 0) {
         DP_TRY(dp_cpu_add(s, dw, plain, dp_window_weights(w)));
         if (db != NULL) {

@@ -1,5 +1,6 @@
 /*
- * desc_onednn.h - descriptors of oneDNN: the one place where its versions 2 and 3 differ.
+ * desc_onednn.h - descriptors of oneDNN. Its versions 2 and 3 differ only here and in
+ * conv_desc_onednn.h.
  *
  * Data is float32 or, where a type says so, narrow. Activations are [rows, height, width,
  * channels], our weights [out_c, kernel_h, kernel_w, in_c]; a primitive chooses the layout of its
@@ -33,31 +34,24 @@ dp_status dp_onednn_fail(const char *file, int line, dnnl_status_t status, const
         }                                                            \
     } while (0)
 
-/*
- * dp_onednn_conv_desc - describes one use of a convolution. The caller provides scratch memory.
- *
- *   use   in   DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA or DP_CONV_BACKWARD_WEIGHTS, or'ed with
- *              DP_CONV_BIAS if there is a bias, or its gradient
- *   type  in   of all arrays except the gradients of weights and bias, which are float32
- *   out   out  destroyed by the caller
- *
- * Errors: DP_ERR_UNAVAILABLE (oneDNN cannot), DP_ERR_NOMEM, DP_ERR_INTERNAL.
- */
-DP_CHECKED dp_status dp_onednn_conv_desc(dnnl_engine_t engine, const struct dp_window *w,
-                                         size_t rows, unsigned use, enum dp_type type,
-                                         dnnl_primitive_desc_t *out);
-
-/* The same, also for products below, but returns oneDNN's status and logs nothing. */
-dnnl_status_t dp_onednn_try_conv(dnnl_engine_t engine, const struct dp_window *w, size_t rows,
-                                 unsigned use, enum dp_type type, dnnl_primitive_desc_t *out);
-
-/* Describes a copy from `from` to `to` that changes the layout. As above. */
+/* Describes a copy from `from` to `to` that changes the layout. The caller provides scratch memory.
+ * Errors: DP_ERR_UNAVAILABLE (oneDNN cannot), DP_ERR_NOMEM, DP_ERR_INTERNAL. */
 DP_CHECKED dp_status dp_onednn_reorder_desc(dnnl_engine_t engine, const_dnnl_memory_t from,
                                             const_dnnl_memory_t to, dnnl_primitive_desc_t *out);
 
-/* A memory object without memory: weights in our layout. The caller destroys it. */
-DP_CHECKED dp_status dp_onednn_weights(dnnl_engine_t engine, const struct dp_window *w,
-                                       enum dp_type type, dnnl_memory_t *out);
+/* Describes an array of `type` with these sizes; released with the arrays of its version. */
+dnnl_status_t dp_onednn_describe(dnnl_memory_desc_t *out, int count, const dnnl_dims_t sizes,
+                                 enum dp_type type, dnnl_format_tag_t tag);
+
+/* A memory object without memory, which the caller destroys; takes over `desc`. */
+dnnl_status_t dp_onednn_memory(dnnl_memory_t *out, dnnl_memory_desc_t desc, dnnl_engine_t engine);
+
+/* Attributes with which the caller provides scratch memory; the caller destroys them. */
+dnnl_status_t dp_onednn_own_scratchpad(dnnl_primitive_attr_t *out);
+
+/* oneDNN's name for the code that is described, "jit:avx512_core"; it lives as long as that. "?":
+ * it says none. */
+const char *dp_onednn_desc_code(const_dnnl_primitive_desc_t desc);
 
 /* c = a b + bias, or c += a b: op(a) is [m, k] and op(b) [k, n], both bfloat16, as is the bias [n];
  * c [m, n] is float32 (wide) or bfloat16. */
@@ -67,7 +61,9 @@ struct dp_onednn_product {
     bool bias, wide, adds;
 };
 
-/* Describes a product; as dp_onednn_conv_desc() and dp_onednn_try_conv(). */
+/* Describes a product, which the caller destroys. The caller of a product provides scratch memory.
+ * _try_ returns oneDNN's status and logs nothing. Errors: DP_ERR_UNAVAILABLE (oneDNN cannot),
+ * DP_ERR_NOMEM, DP_ERR_INTERNAL. */
 dnnl_status_t dp_onednn_try_product(dnnl_engine_t engine, const struct dp_onednn_product *product,
                                     dnnl_primitive_desc_t *out);
 DP_CHECKED dp_status dp_onednn_product_desc(dnnl_engine_t engine,

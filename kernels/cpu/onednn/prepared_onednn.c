@@ -7,7 +7,7 @@
 #endif
 
 #include "base/log.h"
-#include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/op_path.h"
 
@@ -32,7 +32,7 @@ static void primitive_destroy(dnnl_primitive_t primitive)
     }
 }
 
-static void conv_destroy(struct dp_prepared_conv *conv)
+void dp_prepared_conv_destroy(struct dp_prepared_conv *conv)
 {
     if (conv == NULL) {
         return;
@@ -57,7 +57,7 @@ static void prepared_destroy(struct dp_prepared *base)
         while (all->lists[i] != NULL) {
             struct dp_prepared_conv *first = all->lists[i];
             all->lists[i] = first->next;
-            conv_destroy(first);
+            dp_prepared_conv_destroy(first);
         }
     }
     dp_products_destroy(all->products);
@@ -141,12 +141,10 @@ size_t dp_prepared_bytes(dnnl_memory_t memory)
 const char *dp_prepared_code(const_dnnl_primitive_t primitive)
 {
     const_dnnl_primitive_desc_t desc = NULL;
-    const char *code = "?";
 
-    if (dnnl_primitive_get_primitive_desc(primitive, &desc) == dnnl_success) {
-        (void)dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&code);
-    }
-    return code;
+    return dnnl_primitive_get_primitive_desc(primitive, &desc) == dnnl_success
+               ? dp_onednn_desc_code(desc)
+               : "?";
 }
 
 static void add_arg(struct dp_prepared_conv *conv, int arg, dnnl_memory_t memory)
@@ -207,20 +205,6 @@ static dp_status arguments_open(struct dp_prepared_conv *conv, dnnl_engine_t eng
     return DP_OK;
 }
 
-static dp_status primitive_open(struct dp_prepared_conv *conv, dnnl_engine_t engine,
-                                dnnl_primitive_desc_t desc)
-{
-    const struct dp_window *w = &conv->key.window;
-
-    DP_TRY(arguments_open(conv, engine, desc));
-    DP_TRY_ONEDNN(dnnl_primitive_create(&conv->primitive, desc));
-    conv->code = dp_prepared_code(conv->primitive);
-    DP_DEBUG("convolution %zux%zux%zu -> %zux%zux%zu, kernel %zux%zu, rows %zu, use %u: %s",
-             w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h, w->kernel_w,
-             conv->key.rows, conv->key.use, conv->code);
-    return DP_OK;
-}
-
 static dp_status reorder_made(struct dp_prepared_conv *conv, dnnl_engine_t engine,
                               dnnl_primitive_desc_t desc)
 {
@@ -267,18 +251,33 @@ static void conv_place(struct dp_prepared_conv *conv)
     conv->arena_bytes = at + (pad > reorder_pad ? pad : reorder_pad);
 }
 
-static dp_status conv_open(struct dp_prepared_conv *conv, dnnl_engine_t engine)
+static dp_status conv_open(struct dp_prepared_conv *conv, dnnl_engine_t engine,
+                           const_dnnl_primitive_desc_t desc)
 {
-    dnnl_primitive_desc_t desc = NULL;
-    dp_status status;
-
-    DP_TRY(dp_onednn_conv_desc(engine, &conv->key.window, conv->key.rows, conv->key.use,
-                               conv->key.type, &desc));
-    status = primitive_open(conv, engine, desc);
-    (void)dnnl_primitive_desc_destroy(desc);
-    DP_TRY(status);
+    DP_TRY(arguments_open(conv, engine, desc));
+    DP_TRY_ONEDNN(dnnl_primitive_create(&conv->primitive, desc));
+    conv->code = dp_prepared_code(conv->primitive);
     DP_TRY(reorder_open(conv, engine));
     conv_place(conv);
+    return DP_OK;
+}
+
+dp_status dp_prepared_conv_create(dnnl_engine_t engine, const struct dp_prepared_key *key,
+                                  const_dnnl_primitive_desc_t desc, struct dp_prepared_conv **out)
+{
+    struct dp_prepared_conv *conv = dp_zalloc(1, sizeof(*conv));
+    dp_status status;
+
+    if (conv == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "prepared convolution");
+    }
+    conv->key = *key;
+    status = conv_open(conv, engine, desc);
+    if (status != DP_OK) {
+        dp_prepared_conv_destroy(conv);
+        return status;
+    }
+    *out = conv;
     return DP_OK;
 }
 
@@ -301,36 +300,27 @@ dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes)
     return DP_OK;
 }
 
-dp_status dp_prepared_add(struct dp_stream *s, const struct dp_prepared_key *key)
+dp_status dp_prepared_add(struct dp_prepared_onednn *all, struct dp_prepared_conv *conv)
 {
-    struct dp_prepared_onednn *all = NULL;
-    struct dp_prepared_conv *conv, **list;
-    dp_status status;
-    int before;
+    const struct dp_window *w = &conv->key.window;
+    struct dp_prepared_conv **list = &all->lists[key_list(&conv->key)];
+    const dp_status status = dp_prepared_grow(all, conv->arena_bytes);
 
-    DP_TRY(dp_prepared_open(s, &all));
-    if (find(all, key) != NULL) {
-        return DP_OK;
-    }
-    conv = dp_zalloc(1, sizeof(*conv));
-    if (conv == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "prepared convolution");
-    }
-    conv->key = *key;
-    before = dp_prepared_threads(s->threads);
-    status = conv_open(conv, all->engine);
-    (void)dp_prepared_threads(before);
-    if (status == DP_OK) {
-        status = dp_prepared_grow(all, conv->arena_bytes);
-    }
     if (status != DP_OK) {
-        conv_destroy(conv);
+        dp_prepared_conv_destroy(conv);
         return status;
     }
-    list = &all->lists[key_list(key)];
+    DP_DEBUG("convolution %zux%zux%zu -> %zux%zux%zu, kernel %zux%zu, rows %zu, use %u: %s",
+             w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h, w->kernel_w,
+             conv->key.rows, conv->key.use, conv->code);
     conv->next = *list;
     *list = conv;
     return DP_OK;
+}
+
+bool dp_prepared_has(const struct dp_prepared_onednn *all, const struct dp_prepared_key *key)
+{
+    return find(all, key) != NULL;
 }
 
 dp_status dp_prepared_find(struct dp_stream *s, const struct dp_prepared_key *key,
@@ -362,37 +352,58 @@ dp_status dp_prepared_point(dnnl_memory_t memory, const void *data)
     return DP_OK;
 }
 
-dp_status dp_prepared_execute(struct dp_stream *s, struct dp_prepared_conv *conv)
+static dp_status execute(struct dp_prepared_onednn *all, struct dp_prepared_conv *conv)
 {
-    struct dp_prepared_onednn *all = s->state;
-    dnnl_status_t status;
-    int before;
-
-    dp_op_path_note(s, "oneDNN", conv->code);
     DP_TRY(dp_prepared_point(conv->scratchpad, all->arena + conv->scratchpad_at));
-    before = dp_prepared_threads(s->threads);
-    status = dnnl_primitive_execute(conv->primitive, all->stream, conv->arg_count, conv->args);
-    (void)dp_prepared_threads(before);
-    DP_TRY_ONEDNN(status);
+    DP_TRY_ONEDNN(
+        dnnl_primitive_execute(conv->primitive, all->stream, conv->arg_count, conv->args));
     return DP_OK;
 }
 
-dp_status dp_prepared_reorder(struct dp_stream *s, struct dp_prepared_conv *conv)
+/* From our layout of the weights, at `plain`, to the primitive's, or back for a gradient. */
+static dp_status reorder(struct dp_prepared_onednn *all, struct dp_prepared_conv *conv,
+                         const void *plain)
 {
     const bool out = (conv->key.use & DP_CONV_BACKWARD_WEIGHTS) != 0;
-    struct dp_prepared_onednn *all = s->state;
     const dnnl_exec_arg_t args[] = {
         {.arg = DNNL_ARG_FROM, .memory = out ? conv->weights : conv->plain},
         {.arg = DNNL_ARG_TO, .memory = out ? conv->plain : conv->weights},
         {.arg = DNNL_ARG_SCRATCHPAD, .memory = conv->reorder_scratchpad},
     };
-    dnnl_status_t status;
-    int before;
 
+    DP_TRY(dp_prepared_point(conv->plain, plain));
     DP_TRY(dp_prepared_point(conv->reorder_scratchpad, all->arena + conv->scratchpad_at));
-    before = dp_prepared_threads(s->threads);
-    status = dnnl_primitive_execute(conv->reorder, all->stream, 3, args);
-    (void)dp_prepared_threads(before);
-    DP_TRY_ONEDNN(status);
+    DP_TRY_ONEDNN(dnnl_primitive_execute(conv->reorder, all->stream, 3, args));
     return DP_OK;
+}
+
+static dp_status run(struct dp_prepared_onednn *all, struct dp_prepared_conv *conv,
+                     const struct dp_prepared_arrays *a)
+{
+    const bool out = (conv->key.use & DP_CONV_BACKWARD_WEIGHTS) != 0;
+    const bool moves = conv->reorder != NULL;
+
+    DP_TRY(dp_prepared_point(conv->x, a->x));
+    DP_TRY(dp_prepared_point(conv->y, a->y));
+    DP_TRY(dp_prepared_point(conv->weights, moves ? all->arena + conv->weights_at : a->weights));
+    if (conv->bias != NULL) {
+        DP_TRY(dp_prepared_point(conv->bias, a->bias));
+    }
+    if (moves && !out) {
+        DP_TRY(reorder(all, conv, a->weights));
+    }
+    DP_TRY(execute(all, conv));
+    return moves && out ? reorder(all, conv, a->weights) : DP_OK;
+}
+
+dp_status dp_prepared_run(struct dp_stream *s, struct dp_prepared_conv *conv,
+                          const struct dp_prepared_arrays *arrays)
+{
+    const int before = dp_prepared_threads(s->threads);
+    dp_status status;
+
+    dp_op_path_note(s, "oneDNN", conv->code);
+    status = run(s->state, conv, arrays);
+    (void)dp_prepared_threads(before);
+    return status;
 }

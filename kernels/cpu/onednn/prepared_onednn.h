@@ -9,6 +9,7 @@
 #define DP_KERNELS_CPU_ONEDNN_PREPARED_ONEDNN_H
 
 #include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 #include "kernels/cpu/prepared.h"
@@ -16,7 +17,7 @@
 
 enum { DP_PREPARED_LISTS = 64, DP_PREPARED_ARGS = 5 };
 
-/* The key of a prepared convolution. `use` is as in dp_onednn_conv_desc(). */
+/* The key of a prepared convolution. `use` is as in struct dp_onednn_conv. */
 struct dp_prepared_key {
     struct dp_window window;
     size_t rows;
@@ -57,9 +58,19 @@ struct dp_prepared_onednn {
 /* The stream's state, which the first call makes. Errors: DP_ERR_NOMEM, DP_ERR_INTERNAL. */
 DP_CHECKED dp_status dp_prepared_open(struct dp_stream *s, struct dp_prepared_onednn **out);
 
-/* Prepares one use, unless it is prepared already. An error leaves nothing but a larger arena.
+/* Makes a convolution by a described implementation; the caller destroys it.
  * Errors: DP_ERR_NOMEM, DP_ERR_UNAVAILABLE, DP_ERR_INTERNAL. */
-DP_CHECKED dp_status dp_prepared_add(struct dp_stream *s, const struct dp_prepared_key *key);
+DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
+                                             const struct dp_prepared_key *key,
+                                             const_dnnl_primitive_desc_t desc,
+                                             struct dp_prepared_conv **out);
+void dp_prepared_conv_destroy(struct dp_prepared_conv *conv); /* NULL is allowed */
+
+/* Whether one is among the stream's. */
+bool dp_prepared_has(const struct dp_prepared_onednn *all, const struct dp_prepared_key *key);
+
+/* Adds one to them, and owns it from then on, also after an error. Errors: DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_prepared_add(struct dp_prepared_onednn *all, struct dp_prepared_conv *conv);
 
 /* Finds a prepared convolution. Errors: DP_ERR_INTERNAL: it is not prepared. */
 DP_CHECKED dp_status dp_prepared_find(struct dp_stream *s, const struct dp_prepared_key *key,
@@ -84,9 +95,14 @@ void dp_products_destroy(struct dp_prepared_product *products);
 /* Sets the address of `memory` to `data`. */
 DP_CHECKED dp_status dp_prepared_point(dnnl_memory_t memory, const void *data);
 
-/* Executes the convolution, or its reorder, on the stream's threads. All memory objects but
- * scratchpads must have an address. */
-DP_CHECKED dp_status dp_prepared_execute(struct dp_stream *s, struct dp_prepared_conv *conv);
-DP_CHECKED dp_status dp_prepared_reorder(struct dp_stream *s, struct dp_prepared_conv *conv);
+/* Where the arrays of a convolution lie: values or their gradients, as in struct dp_prepared_conv;
+ * weights in our layout. */
+struct dp_prepared_arrays {
+    const void *x, *y, *weights, *bias; /* those that the use computes are written */
+};
+
+/* Computes on the stream's threads. */
+DP_CHECKED dp_status dp_prepared_run(struct dp_stream *s, struct dp_prepared_conv *conv,
+                                     const struct dp_prepared_arrays *arrays);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/mixed.h"
-#include "kernels/cpu/onednn/desc_onednn.h"
+#include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/op_path.h"
@@ -273,7 +273,8 @@ static bool probe(void)
     for (unsigned use = DP_CONV_FORWARD; has && use <= DP_CONV_BACKWARD_WEIGHTS; use *= 2) {
         (void)dnnl_primitive_desc_destroy(desc);
         desc = NULL;
-        has = dp_onednn_try_conv(engine, &window, 2, use, DP_TYPE_BF16, &desc) == dnnl_success;
+        const struct dp_onednn_conv conv = {engine, &window, 2, use, DP_TYPE_BF16};
+        has = dp_onednn_try_conv(&conv, &desc) == dnnl_success;
     }
     if (desc != NULL) {
         (void)dnnl_primitive_desc_destroy(desc);

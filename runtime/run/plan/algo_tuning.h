@@ -1,6 +1,6 @@
 /*
- * algo_tuning.h - the algorithms that a GPU's libraries compute with, chosen by measuring: alike on
- * all ranks, and in every run that goes on or is repeated.
+ * algo_tuning.h - the algorithms that a device's libraries compute with, chosen by measuring: alike
+ * on all ranks, and in every run that goes on or is repeated.
  *
  * With device.tune a stream that prepares takes the known algorithm for a shape, and measures where
  * none is known (kernels/algo_choices.h). Known at the start are, in order of precedence, those of
@@ -11,7 +11,7 @@
  *
  *   device.tune  measures
  *   on           always
- *   off          never: the libraries' first proposals are taken
+ *   off          never: the libraries' first proposals are taken, or those that we prefer
  *   auto         with --plan, or a checkpoint: where that run has; else where what was measured can
  *                be kept, and without train.lanes: their bits must not depend on a cache
  */

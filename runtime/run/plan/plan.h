@@ -11,7 +11,7 @@
  * `--plan FILE` reads either and pins strategy and overlap. `buckets` is the hash of where the
  * gradient is cut; a model or a bucket size that cuts it elsewhere is refused.
  *
- * Choices of a GPU's algorithms (kernels/algo_choices.h), which are part of how a run computes,
+ * Choices of libraries' algorithms (kernels/algo_choices.h), which are part of how a run computes,
  * follow it in a line "# choices: {...}" of their own, if there are any.
  *
  * The cache is ${XDG_CACHE_HOME:-~/.cache}/lockstep/plan-KEY.json on rank 0's host. KEY is a hash

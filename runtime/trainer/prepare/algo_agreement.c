@@ -12,27 +12,31 @@ enum {
     MOST = DP_ALGO_CHOICE_NAME + DP_ALGO_CHOICE_VALUE + 32 /* bytes of one choice */
 };
 
-/* What a rank sends to the others at once: names, values and times, each ended by a NUL. */
+/* What one rank sends to all others at once: names, values and times, each ended by a NUL. */
 struct block {
-    dp_status status;
     int bytes;
     char text[BLOCK_BYTES];
 };
 
-/* Packs this rank's next choices, after *at, that are not agreed on yet; empty: there are none. */
-static void fill_block(const struct dp_algo_choices *mine, const struct dp_algo_choices *agreed,
-                       size_t *at, struct block *block)
-{
-    size_t used = 0, next = *at;
-    struct dp_algo_choice choice;
+/* What all ranks say before. */
+struct offer {
+    dp_status status;
+    int bytes; /* of the block that it could send */
+};
 
-    while (used + MOST <= BLOCK_BYTES && dp_algo_choices_next(mine, &next, &choice)) {
+/* Packs choices of this rank that are not agreed on yet; empty: there are none. */
+static void fill_block(const struct dp_algo_choices *mine, const struct dp_algo_choices *agreed,
+                       struct block *block)
+{
+    struct dp_algo_choice choice;
+    size_t used = 0, at = 0;
+
+    while (used + MOST <= BLOCK_BYTES && dp_algo_choices_next(mine, &at, &choice)) {
         if (!dp_algo_choices_has(agreed, choice.name)) {
             used += (size_t)snprintf(block->text + used, MOST, "%s%c%s%c%a", choice.name, '\0',
                                      choice.value, '\0', choice.ms) +
                     1;
         }
-        *at = next;
     }
     block->bytes = (int)used;
 }
@@ -49,53 +53,69 @@ static dp_status read_block(struct dp_algo_choices *agreed, const struct block *
     return DP_OK;
 }
 
-/* Works in rounds: in each, every rank sends a block, until no rank has anything left to send. A
- * rank that fails reports it in the next round, after which all return. */
-static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *mine,
-                        struct dp_algo_choices *agreed, struct block *blocks)
+/* The lowest rank that has something to send; -1: none. */
+static int next_sender(const struct offer *offers, int ranks)
 {
-    struct block *own = &blocks[dp_exchange_group(e)->size];
-    dp_status status = DP_OK;
-    size_t at = 0;
-
-    for (bool more = true; more;) {
-        fill_block(mine, agreed, &at, own);
-        own->status = status;
-        DP_TRY(dp_exchange_gather(e, own, sizeof(*own), blocks));
-        more = false;
-        for (int i = 0; i < dp_exchange_group(e)->size; i++) {
-            DP_TRY(status == DP_OK ? blocks[i].status : status);
-        }
-        for (int i = 0; i < dp_exchange_group(e)->size; i++) {
-            more = more || blocks[i].bytes > 0;
-            status = status == DP_OK ? read_block(agreed, &blocks[i]) : status;
+    for (int i = 0; i < ranks; i++) {
+        if (offers[i].bytes > 0) {
+            return i;
         }
     }
-    return dp_exchange_agree(e, status);
+    return -1;
+}
+
+/* Works in rounds: in each, the lowest rank that knows more than what is agreed on sends it to all.
+ * Mostly rank 0 knows all, so that a start on many ranks sends its table once to each. A rank that
+ * fails reports it in the next round, after which all return. */
+static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *mine,
+                        struct dp_algo_choices *agreed, struct offer *offers, struct block *block)
+{
+    const int ranks = dp_exchange_group(e)->size;
+    dp_status status = DP_OK;
+    int sender = 0;
+
+    while (sender >= 0) {
+        fill_block(mine, agreed, block);
+        const struct offer own = {status, block->bytes};
+        DP_TRY(dp_exchange_gather(e, &own, sizeof(own), offers));
+        for (int i = 0; i < ranks; i++) {
+            DP_TRY(status == DP_OK ? offers[i].status : status);
+        }
+        sender = next_sender(offers, ranks);
+        if (sender >= 0) {
+            block->bytes = offers[sender].bytes;
+            DP_TRY(dp_exchange_broadcast(e, block->text, (size_t)block->bytes, sender));
+            status = read_block(agreed, block);
+        }
+    }
+    return DP_OK;
 }
 
 dp_status dp_algo_agreement_reach(struct dp_exchange *e, dp_status status,
                                   struct dp_algo_choices *mine, bool *changed)
 {
-    const size_t count = (size_t)dp_exchange_group(e)->size + 1;
-    struct block *blocks = dp_zalloc(count, sizeof(*blocks));
+    const size_t count = (size_t)dp_exchange_group(e)->size;
+    struct offer *offers = dp_zalloc(count, sizeof(*offers));
+    struct block *block = dp_zalloc(1, sizeof(*block));
     struct dp_algo_choices *agreed = NULL;
     dp_status worst;
 
     if (status == DP_OK) {
-        status = blocks != NULL ? dp_algo_choices_create("", &agreed)
-                                : DP_FAIL(DP_ERR_NOMEM, "choices of %zu ranks", count - 1);
+        status = offers != NULL && block != NULL
+                     ? dp_algo_choices_create("", &agreed)
+                     : DP_FAIL(DP_ERR_NOMEM, "choices of %zu ranks", count);
     }
     worst = dp_exchange_agree(e, status);
     status = status != DP_OK ? status : worst;
     if (status == DP_OK) {
-        status = gather(e, mine, agreed, blocks);
+        status = gather(e, mine, agreed, offers, block);
     }
     if (status == DP_OK) {
         status = dp_exchange_agree(e, dp_algo_choices_adopt(mine, agreed, changed));
     }
     dp_algo_choices_freeze(mine);
     dp_algo_choices_destroy(agreed);
-    dp_free(blocks);
+    dp_free(block);
+    dp_free(offers);
     return status;
 }

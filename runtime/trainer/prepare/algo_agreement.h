@@ -3,8 +3,8 @@
  * measured different times.
  *
  * Ranks agree after all have prepared, and before the first step. Of several choices for one shape
- * the one sent first is taken: mostly the lowest rank's, since tables are gathered in blocks. A
- * rank that had chosen another one prepares again. After that nothing is measured.
+ * the lowest rank's is taken. A rank that had chosen another one prepares again. After that nothing
+ * is measured.
  */
 #ifndef DP_RUNTIME_TRAINER_PREPARE_ALGO_AGREEMENT_H
 #define DP_RUNTIME_TRAINER_PREPARE_ALGO_AGREEMENT_H

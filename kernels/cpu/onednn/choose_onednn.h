@@ -1,0 +1,27 @@
+/*
+ * choose_onednn.h - chooses oneDNN's implementation of a convolution: a known choice, the fastest,
+ * or the preferred one (conv_desc_onednn.h).
+ *
+ * With stream->algo_choices that may measure, each implementation runs a few times, in turns, with
+ * its copy of the weights, on the stream's threads. The preferred one stays unless another takes
+ * at least MARGIN less time: times vary, and bits should not. A choice's value is the name of the
+ * code. Row counts up to the next power of two share a choice, so that the last tile of a batch is
+ * not measured by itself.
+ */
+#ifndef DP_KERNELS_CPU_ONEDNN_CHOOSE_ONEDNN_H
+#define DP_KERNELS_CPU_ONEDNN_CHOOSE_ONEDNN_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "kernels/cpu/onednn/prepared_onednn.h"
+
+/* Makes the convolution, whose stream is open; the caller destroys it. OpenMP has the stream's
+ * number of threads. Errors: DP_ERR_NOMEM, DP_ERR_UNAVAILABLE, DP_ERR_INTERNAL. */
+DP_CHECKED dp_status dp_onednn_choose(struct dp_stream *s, const struct dp_prepared_key *key,
+                                      struct dp_prepared_conv **out);
+
+/* As machine() of struct dp_device. */
+void dp_onednn_machine(char *text, size_t size);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * test_choose_onednn.c - which of oneDNN's implementations computes a convolution where they may be
+ * measured: a known choice, or what is noted as the fastest; and the preferred one elsewhere.
+ */
+#include <stdbool.h>
+
+#include "tests/support/arrays.h"
+
+#if DP_HAVE_ONEDNN
+
+#include "kernels/cpu/onednn/conv_desc_onednn.h"
+#include "kernels/op_path.h"
+
+enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
+
+static const struct dp_window window = {.in_h = SIDE,
+                                        .in_w = SIDE,
+                                        .in_c = CHANNELS,
+                                        .out_h = SIDE,
+                                        .out_w = SIDE,
+                                        .out_c = CHANNELS,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .stride = 1,
+                                        .padding = 1};
+
+static const unsigned uses[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA, DP_CONV_BACKWARD_WEIGHTS};
+
+/* ---- what oneDNN has ---- */
+
+struct names {
+    char text[MOST_NAMES][64];
+    int count;
+};
+
+static bool add_name(void *context, const_dnnl_primitive_desc_t desc)
+{
+    struct names *names = context;
+
+    (void)snprintf(names->text[names->count++], sizeof(names->text[0]), "%s",
+                   dp_onednn_desc_code(desc));
+    return names->count == MOST_NAMES;
+}
+
+static struct names names_of(unsigned use)
+{
+    struct dp_onednn_conv conv = {NULL, &window, ROWS, use, DP_TYPE_F32};
+    struct names names = {.count = 0};
+
+    assert_int_equal(dnnl_engine_create(&conv.engine, dnnl_cpu, 0), dnnl_success);
+    OK(dp_onednn_each_conv(&conv, add_name, &names));
+    (void)dnnl_engine_destroy(conv.engine);
+    return names;
+}
+
+/* ---- what computes ---- */
+
+struct result {
+    char path[DP_OP_PATH_BYTES];
+    float *values; /* what the use computes */
+    size_t count;
+};
+
+/* Prepares and computes one use with these choices, on a stream of its own unless there is one. */
+static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *choices,
+                             struct dp_stream *given)
+{
+    struct dp_stream *s = given != NULL ? given : stream_on("cpu", 1);
+    const size_t pixels = rows * SIDE * SIDE * CHANNELS, weights = (size_t)CHANNELS * 9 * CHANNELS;
+    float *x = uniform(pixels, 1, -1, 1), *w = uniform(weights, 2, -1, 1);
+    struct result result = {.path = "",
+                            .count = use == DP_CONV_BACKWARD_WEIGHTS ? weights : pixels};
+
+    result.values = zeros(result.count);
+    s->algo_choices = choices;
+    OK(s->ops->conv_prepare(s, &window, rows, use));
+    s->path = result.path;
+    if (use == DP_CONV_FORWARD) {
+        OK(s->ops->conv_forward(s, result.values, x, w, NULL, &window, rows, DP_ACT_NONE));
+    } else if (use == DP_CONV_BACKWARD_DATA) {
+        OK(s->ops->conv_backward_data(s, result.values, x, w, &window, rows));
+    } else {
+        OK(s->ops->conv_backward_weights(s, result.values, NULL, x, x, &window, rows, 0));
+    }
+    s->path = NULL;
+    if (given == NULL) {
+        stream_close(s);
+    }
+    dp_free(x);
+    dp_free(w);
+    return result;
+}
+
+/* What computes it, without "oneDNN ". */
+static const char *code_of(unsigned use, size_t rows, struct dp_algo_choices *choices,
+                           struct dp_stream *given)
+{
+    static char code[2 * DP_OP_PATH_BYTES];
+    struct result result = compute(use, rows, choices, given);
+
+    assert_int_equal(strncmp(result.path, "oneDNN ", 7), 0);
+    (void)snprintf(code, sizeof(code), "%s", result.path + 7);
+    dp_free(result.values);
+    return code;
+}
+
+/* ---- choices ---- */
+
+static struct dp_algo_choices *table(void)
+{
+    struct dp_algo_choices *choices = NULL;
+    const struct dp_device *device = NULL;
+    char machine[DP_ALGO_CHOICE_MACHINE];
+
+    OK(dp_device_find("cpu", &device));
+    device->machine(machine, sizeof(machine));
+    assert_true(strstr(machine, "oneDNN") != NULL);
+    OK(dp_algo_choices_create(machine, &choices));
+    return choices;
+}
+
+/* The only choice of a table. */
+static struct dp_algo_choice only(const struct dp_algo_choices *choices)
+{
+    struct dp_algo_choice choice = {NULL, NULL, 0}, other;
+    size_t at = 0;
+
+    assert_true(dp_algo_choices_next(choices, &at, &choice));
+    assert_false(dp_algo_choices_next(choices, &at, &other));
+    return choice;
+}
+
+/* A table in which this use is known to be computed by `code`. */
+static struct dp_algo_choices *known(unsigned use, const char *code)
+{
+    struct dp_algo_choices *measured = table(), *choices = table();
+    struct dp_algo_choice choice;
+
+    (void)code_of(use, ROWS, measured, NULL);
+    choice = only(measured);
+    choice.value = code;
+    OK(dp_algo_choices_add(choices, &choice));
+    dp_algo_choices_destroy(measured);
+    return choices;
+}
+
+/* ---- tests ---- */
+
+static void what_is_fastest_is_noted_and_computes(void **state)
+{
+    (void)state;
+
+    for (size_t u = 0; u < DP_COUNT(uses); u++) {
+        struct dp_algo_choices *choices = table();
+        const struct names names = names_of(uses[u]);
+        const char *code = code_of(uses[u], ROWS, choices, NULL);
+        const struct dp_algo_choice choice = only(choices);
+        bool found = false;
+
+        assert_string_equal(choice.value, code);
+        assert_true(choice.ms > 0);
+        for (int i = 0; i < names.count; i++) {
+            found = found || strcmp(names.text[i], code) == 0;
+        }
+        assert_true(found);
+        dp_algo_choices_destroy(choices);
+    }
+}
+
+static void a_known_choice_is_taken_and_computes_the_same(void **state)
+{
+    (void)state;
+
+    for (size_t u = 0; u < DP_COUNT(uses); u++) {
+        const struct names names = names_of(uses[u]);
+        struct result preferred = compute(uses[u], ROWS, NULL, NULL);
+        for (int i = 0; i < names.count; i++) {
+            struct dp_algo_choices *choices = known(uses[u], names.text[i]);
+            struct result result = compute(uses[u], ROWS, choices, NULL);
+            assert_string_equal(result.path + 7, names.text[i]);
+            assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
+            assert_int_equal(dp_algo_choices_count(choices).fresh, 0);
+            dp_free(result.values);
+            dp_algo_choices_destroy(choices);
+        }
+        assert_true(names.count > 1);
+        dp_free(preferred.values);
+    }
+}
+
+static void without_measuring_the_preferred_one_computes(void **state)
+{
+    struct dp_algo_choices *frozen = table(), *unknown = known(DP_CONV_FORWARD, "no such code");
+    char preferred[2 * DP_OP_PATH_BYTES];
+    (void)state;
+
+    (void)snprintf(preferred, sizeof(preferred), "%s", code_of(DP_CONV_FORWARD, ROWS, NULL, NULL));
+    dp_algo_choices_freeze(frozen);
+    assert_string_equal(code_of(DP_CONV_FORWARD, ROWS, frozen, NULL), preferred);
+    assert_int_equal(dp_algo_choices_count(frozen).used, 0);
+    assert_string_equal(code_of(DP_CONV_FORWARD, ROWS, unknown, NULL), preferred);
+    dp_algo_choices_destroy(unknown);
+    dp_algo_choices_destroy(frozen);
+}
+
+static void row_counts_up_to_a_power_of_two_share_a_choice(void **state)
+{
+    static const struct {
+        size_t rows;
+        int used;
+    } steps[] = {{3, 1}, {4, 1}, {5, 2}, {8, 2}, {1, 3}};
+    struct dp_algo_choices *choices = table();
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(steps); i++) {
+        (void)code_of(DP_CONV_FORWARD, steps[i].rows, choices, NULL);
+        assert_int_equal(dp_algo_choices_count(choices).used, steps[i].used);
+    }
+    dp_algo_choices_destroy(choices);
+}
+
+/* As ranks do that have agreed on what another one measured. */
+static void what_was_forgotten_is_prepared_by_the_new_choice(void **state)
+{
+    const struct names names = names_of(DP_CONV_FORWARD);
+    struct dp_stream *s = stream_on("cpu", 1);
+    (void)state;
+
+    for (int i = 0; i < names.count; i++) {
+        struct dp_algo_choices *choices = known(DP_CONV_FORWARD, names.text[i]);
+        OK(s->device->forget(s));
+        assert_string_equal(code_of(DP_CONV_FORWARD, ROWS, choices, s), names.text[i]);
+        dp_algo_choices_destroy(choices);
+    }
+    stream_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_fastest_is_noted_and_computes),
+        cmocka_unit_test(a_known_choice_is_taken_and_computes_the_same),
+        cmocka_unit_test(without_measuring_the_preferred_one_computes),
+        cmocka_unit_test(row_counts_up_to_a_power_of_two_share_a_choice),
+        cmocka_unit_test(what_was_forgotten_is_prepared_by_the_new_choice),
+    };
+
+    return cmocka_run_group_tests_name("choose_onednn", tests, NULL, NULL);
+}
+
+#else
+
+int main(void)
+{
+    print_message("skipped: built without oneDNN\n");
+    return 77;
+}
+
+#endif

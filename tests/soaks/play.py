@@ -49,6 +49,7 @@ LINES = {
 }
 # Where the fault may not come to be: the run ends before, or has fewer writes, or messages.
 MAY_MISS = ("kill write", "torn write", "full disk", "i/o error", "no memory", "flip message")
+OUTAGE_S = 30  # of comm.outage_s, unless it is set
 # A request that came too late: while something could be left out still, and when all was done.
 LATE_REQUEST = "asked to stop after the last step"
 REQUEST = re.compile(r"^(SIGTERM to a rank|SIGUSR1 to (mpirun|a rank))$")
@@ -245,9 +246,11 @@ def change_link(started, fault, setup, ranks):
         return in_lab(started, f"tc qdisc replace dev {host} root tbf rate "
                       f"{int(1 + 9 * fault.numbers[0])}mbit burst 128kb latency 50ms")
     done = in_lab(started, f"ip link set {host} down")
+    started.cut_s = -time.monotonic()
     if done and fault.kind == "link cut for a while":
         time.sleep(0.5 + 3 * fault.numbers[0])
         done = in_lab(started, f"ip link set {host} up")
+    started.cut_s += time.monotonic()
     return done
 
 
@@ -380,8 +383,11 @@ def play_attempt(soak, case, attempt, number, folder, results):
     results.append(f"DP_FAULT='{';'.join(texts)}' {result}")
     main = attempt.faults[0]
     happened = acted if outside else reached(main, texts[0], result)
-    word = judge(result, main.kind, hit(main, attempt.ranks, texts), happened)
-    return [Outcome(main.kind, word)] + [Outcome(BESIDE, word) for _ in attempt.faults[1:]]
+    kind = main.kind
+    if kind == "link cut for a while" and result.code != 0 and started.cut_s > OUTAGE_S - 5:
+        kind, happened = "link cut", True  # the kernel took that long to bring it up again
+    word = judge(result, kind, hit(main, attempt.ranks, texts), happened)
+    return [Outcome(kind, word)] + [Outcome(BESIDE, word) for _ in attempt.faults[1:]]
 
 
 def hit(fault, ranks, texts):

@@ -43,6 +43,8 @@ static const struct synonym synonyms[] = {
     {"root", "data", "dir"},
     {"numworkers", "data", "workers"},
     {"device", "train", "device.name"},
+    {"threads", NULL, "--threads N"},
+    {"numthreads", NULL, "--threads N"},
     /* kinds of layers */
     {"linear", "layers", "dense"},
     {"fc", "layers", "dense"},

@@ -40,6 +40,7 @@ enum flag {
     FLAG_PRINT_CONFIG,
     FLAG_LIST,
     FLAG_DEVICE,
+    FLAG_THREADS,
     FLAG_MAX_TIME,
     FLAG_BASELINE,
     FLAG_EXPLAIN,
@@ -73,6 +74,8 @@ static const struct {
     [FLAG_LIST] = {"--list", "FAMILY",
                    "what there is of strategies, layers ...; a wrong name lists all"},
     [FLAG_DEVICE] = {"--device", "NAME", "cpu|cuda (or gpu)|auto; see --list devices"},
+    [FLAG_THREADS] = {"--threads", "N",
+                      "threads of a rank that compute; default: its share of cores"},
     [FLAG_MAX_TIME] = {"--max-time", "TIME", "saves and stops after 55m, 90s, 1h30m, or 3600 (s)"},
     [FLAG_BASELINE] = {"--baseline", "FILE", "takes the single-rank rate from that run.json"},
     [FLAG_EXPLAIN] = {"--explain", NULL, "prints at the end how the verdict was found"},
@@ -125,17 +128,35 @@ static dp_status add_set(struct dp_cli *cli, const char *set)
     return DP_OK;
 }
 
-static dp_status read_steps(struct dp_cli *cli, const char *value)
+/* A number above 0 and up to `most`. */
+static dp_status read_number(enum flag flag, const char *value, long long most, long long *number)
 {
     char *end;
-    long long steps;
 
     errno = 0;
-    steps = strtoll(value, &end, 10);
-    if (errno != 0 || *end != '\0' || end == value || steps < 1) {
-        return DP_FAIL(DP_ERR_USAGE, "--steps wants a number above 0, not '%s'", value);
+    *number = strtoll(value, &end, 10);
+    if (errno != 0 || *end != '\0' || end == value || *number < 1 || *number > most) {
+        return DP_FAIL(DP_ERR_USAGE, "%s wants a number above 0, not '%s'", flags[flag].name,
+                       value);
     }
+    return DP_OK;
+}
+
+static dp_status read_steps(struct dp_cli *cli, const char *value)
+{
+    long long steps;
+
+    DP_TRY(read_number(FLAG_STEPS, value, LLONG_MAX, &steps));
     cli->run.steps = steps;
+    return DP_OK;
+}
+
+static dp_status read_threads(struct dp_cli *cli, const char *value)
+{
+    long long threads;
+
+    DP_TRY(read_number(FLAG_THREADS, value, INT_MAX, &threads));
+    cli->run.threads = (int)threads;
     return DP_OK;
 }
 
@@ -225,6 +246,8 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
     case FLAG_DEVICE:
         (void)snprintf(cli->device_set, sizeof(cli->device_set), "device.name=%s", value);
         return add_set(cli, cli->device_set);
+    case FLAG_THREADS:
+        return read_threads(cli, value);
     case FLAG_MAX_TIME:
         return read_max_time(cli, value);
     case FLAG_BASELINE:

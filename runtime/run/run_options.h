@@ -27,6 +27,7 @@ struct dp_run_options {
     bool json;            /* what it comes to, as JSON */
     struct dp_trace_request trace;
     int64_t steps;     /* 0: as configured */
+    int threads;       /* of a rank that compute, at most; 0: as OMP_NUM_THREADS says */
     double max_time_s; /* 0: none */
     bool own_folder;   /* without `out` it has runs/NAME-DATE-TIME; else it then writes nothing */
     bool reopens;      /* a run that has ended gets a trainer, too: to be evaluated */

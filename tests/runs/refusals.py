@@ -259,6 +259,8 @@ def case_wrong_usage_is_reported_once():
         (64, r"unknown flag -x", cfg, "-x"),
         (64, r"--steps wants a number above 0, not '0'", cfg, "--steps", "0"),
         (64, r"--steps wants a number above 0, not '12q'", cfg, "--steps=12q"),
+        (64, r"--threads wants a number above 0, not '0'", cfg, "--threads", "0"),
+        (64, r"--threads wants a number above 0, not '3000000000'", cfg, "--threads=3000000000"),
         (64, r"--quiet takes no value", cfg, "--quiet=yes"),
         (64, r"two configurations", cfg, cfg),
         (64, r"--resume there: a path goes after '=': --resume=there", cfg, "--resume", "there"),

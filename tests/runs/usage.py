@@ -99,14 +99,18 @@ def case_scripts_set_what_programs_set_for_themselves():
             same(found.get(name), own.get(name, value), name)
 
 
-def case_omp_num_threads_makes_threads_fewer_but_not_more_than_cores():
+def case_threads_can_be_made_fewer_but_not_more_than_cores():
     harness.program = "ddp_train"
-    for asked, told in (("1", 0), ("1,2", 0), ("99999", 1)):
-        result = Started([small_cfg(), "--dry-run"], env={"OMP_NUM_THREADS": asked}).finish()
-        same((result.code, len(result.complaints)), (0, told), f"code and lines of\n{result}\n")
-        check(told == 1 or "1 thread a rank" in result.out, f"{result}")
-        check(told == 0 or f"warning: OMP_NUM_THREADS={asked}: a rank has" in result.err,
-              f"{result}")
+    for flags, asked, told in (((), "1", None), ((), "1,2", None),
+                               ((), "99999", "OMP_NUM_THREADS=99999"),
+                               (("--threads", "1"), "99999", None),
+                               (("--threads", "99999"), "1", "--threads 99999")):
+        result = Started([small_cfg(), "--dry-run", *flags],
+                         env={"OMP_NUM_THREADS": asked}).finish()
+        same((result.code, len(result.complaints)), (0, 1 if told else 0),
+             f"code and lines of\n{result}\n")
+        check(told or "1 thread a rank" in result.out, f"{result}")
+        check(not told or f"warning: {told}: a rank has" in result.err, f"{result}")
 
 
 def case_of_many_ranks_those_that_wait_for_others_to_start_sleep():

@@ -20,7 +20,7 @@ struct dp_algo_choices {
     char machine[DP_ALGO_CHOICE_MACHINE];
     struct entry *list; /* owned; sorted by name */
     size_t count, capacity;
-    bool frozen;
+    bool frozen, follows;
 };
 
 dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out)
@@ -161,6 +161,11 @@ bool dp_algo_choices_open(const struct dp_algo_choices *c)
     return c != NULL && !c->frozen;
 }
 
+bool dp_algo_choices_follows(const struct dp_algo_choices *c)
+{
+    return c->follows;
+}
+
 dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const char *value,
                                double ms)
 {
@@ -174,6 +179,11 @@ dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const
 }
 
 /* ---- running ---- */
+
+void dp_algo_choices_follow(struct dp_algo_choices *c)
+{
+    c->follows = true;
+}
 
 void dp_algo_choices_freeze(struct dp_algo_choices *c)
 {

@@ -54,11 +54,18 @@ DP_CHECKED dp_status dp_algo_choices_ask(struct dp_algo_choices *algo_choices, c
 /* Whether the device may measure what is unknown or unusable; it must then note the result. */
 bool dp_algo_choices_open(const struct dp_algo_choices *algo_choices);
 
+/* Whether another rank measures for this one, on the same processors: the device then notes what it
+ * takes without measuring, with a time of 0. */
+bool dp_algo_choices_follows(const struct dp_algo_choices *algo_choices);
+
 /* Sets the measured value of a key, and its time. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, const char *key,
                                           const char *value, double ms);
 
 /* ---- for the run ---- */
+
+/* Leaves measuring to another rank. */
+void dp_algo_choices_follow(struct dp_algo_choices *algo_choices);
 
 /* Ends measuring. */
 void dp_algo_choices_freeze(struct dp_algo_choices *choices);

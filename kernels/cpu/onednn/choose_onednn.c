@@ -304,7 +304,12 @@ static dp_status choose_or_recall(struct dp_stream *s, struct dp_prepared_conv *
     if (code != NULL) {
         return recall(s->state, &(*conv)->key, code, conv);
     }
-    return dp_algo_choices_open(s->algo_choices) ? choose(s, name, conv) : DP_OK;
+    if (!dp_algo_choices_open(s->algo_choices)) {
+        return DP_OK;
+    }
+    return dp_algo_choices_follows(s->algo_choices)
+               ? dp_algo_choices_note(s->algo_choices, name, (*conv)->code, 0.0)
+               : choose(s, name, conv);
 }
 
 dp_status dp_onednn_choose(struct dp_stream *s, const struct dp_prepared_key *key,

@@ -117,6 +117,10 @@ dp_status dp_run_find_choices(struct dp_run_job *job)
     }
     job->device->machine(machine, sizeof(machine));
     status = dp_algo_choices_create(machine, &job->algo_choices);
+    if (status == DP_OK && job->device->host_memory &&
+        dp_group_leader(group, group->node_of[group->rank]) != group->rank) {
+        dp_algo_choices_follow(job->algo_choices);
+    }
     if (status == DP_OK && dp_run_leads(job)) {
         status = read_all(job, &on);
     }

@@ -5,9 +5,11 @@
  * With device.tune a stream that prepares takes the known algorithm for a shape, and measures where
  * none is known (kernels/algo_choices.h). Known at the start are, in order of precedence, those of
  * --plan, of the checkpoint that the run goes on from, and of the cache, choices.json
- * (base/files/cache.h); rank 0 reads them and sends them to all ranks. When all have prepared, they
- * agree (runtime/trainer/prepare/algo_agreement.h), and from then on nothing is measured. Rank 0
- * adds what is new to the cache, to config.yaml and to checkpoints.
+ * (base/files/cache.h); rank 0 reads them and sends them to all ranks. Of ranks that share
+ * processors only the first of each host measures: the others would be in its way, and as slow as
+ * they are many. When all have prepared, they agree (runtime/trainer/prepare/algo_agreement.h), and
+ * from then on nothing is measured. Rank 0 adds what is new to the cache, to config.yaml and to
+ * checkpoints.
  *
  *   device.tune  measures
  *   on           always

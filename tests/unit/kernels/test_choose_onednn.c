@@ -203,6 +203,22 @@ static void without_measuring_the_preferred_one_computes(void **state)
     dp_algo_choices_destroy(frozen);
 }
 
+static void a_rank_that_follows_notes_the_preferred_one(void **state)
+{
+    struct dp_algo_choices *choices = table();
+    struct dp_algo_choice choice;
+    char preferred[2 * DP_OP_PATH_BYTES];
+    (void)state;
+
+    (void)snprintf(preferred, sizeof(preferred), "%s", code_of(DP_CONV_FORWARD, ROWS, NULL, NULL));
+    dp_algo_choices_follow(choices);
+    assert_string_equal(code_of(DP_CONV_FORWARD, ROWS, choices, NULL), preferred);
+    choice = only(choices);
+    assert_string_equal(choice.value, preferred);
+    assert_true(choice.ms == 0);
+    dp_algo_choices_destroy(choices);
+}
+
 static void row_counts_up_to_a_power_of_two_share_a_choice(void **state)
 {
     static const struct {
@@ -241,6 +257,7 @@ int main(void)
         cmocka_unit_test(what_is_fastest_is_noted_and_computes),
         cmocka_unit_test(a_known_choice_is_taken_and_computes_the_same),
         cmocka_unit_test(without_measuring_the_preferred_one_computes),
+        cmocka_unit_test(a_rank_that_follows_notes_the_preferred_one),
         cmocka_unit_test(row_counts_up_to_a_power_of_two_share_a_choice),
         cmocka_unit_test(what_was_forgotten_is_prepared_by_the_new_choice),
     };

@@ -1,6 +1,7 @@
 #include "base/system/launcher.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 
 /* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
 static const char variable[] = "LOCKSTEP_LAUNCHER";
+
+static atomic_bool ends; /* mpirun has begun to end the job */
 
 /* No job is ended with these exit codes. */
 enum { BEGUN = 0, DONE = 255 };
@@ -44,6 +47,12 @@ void dp_launcher_tell_done(void)
 void dp_launcher_tell_ending(pid_t sender)
 {
     if (sender == getppid()) {
+        atomic_store(&ends, true);
         dp_launcher_tell(BEGUN);
     }
+}
+
+bool dp_launcher_ends(void)
+{
+    return atomic_load(&ends);
 }

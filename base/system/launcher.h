@@ -5,6 +5,7 @@
 #ifndef DP_BASE_SYSTEM_LAUNCHER_H
 #define DP_BASE_SYSTEM_LAUNCHER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Reports that the job ends with this exit code, whatever mpirun does. The launcher is named in the
@@ -18,5 +19,8 @@ void dp_launcher_tell_done(void);
  * may have ended it. To be called on SIGTERM, with its sender; other senders than mpirun are
  * ignored. */
 void dp_launcher_tell_ending(pid_t sender);
+
+/* Whether that has been reported: who is missing then may have been ended, which is no hang. */
+bool dp_launcher_ends(void);
 
 #endif

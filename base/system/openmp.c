@@ -1,6 +1,7 @@
 #include "base/system/openmp.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -40,4 +41,17 @@ int dp_openmp_asked(void)
         return 0;
     }
     return asked < INT_MAX ? (int)asked : INT_MAX;
+}
+
+void dp_openmp_start(int threads)
+{
+    atomic_int running;
+
+    atomic_init(&running, 0);
+#if DP_HAVE_OPENMP
+#pragma omp parallel num_threads(threads)
+#else
+    (void)threads;
+#endif
+    atomic_fetch_add(&running, 1); /* which the compiler does not leave out */
 }

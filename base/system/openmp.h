@@ -19,4 +19,8 @@ void dp_openmp_spin_briefly(char *const *argv);
  * no such number, about which the library has complained. */
 int dp_openmp_asked(void);
 
+/* Starts the calling thread's threads of OpenMP, itself included, which then wait. The library ends
+ * the process where it cannot: see dp_thread_try(). */
+void dp_openmp_start(int threads);
+
 #endif

@@ -305,14 +305,17 @@ dp_status dp_group_gather(struct dp_group *group, const void *mine, size_t bytes
     const int rank = group->rank, left = group->size - rank;
     const int most = rank == 0 ? left : rank & -rank; /* ranks whose records it passes on */
     char *parts = rank == 0 ? all : dp_zalloc((size_t)(most < left ? most : left), bytes);
-    dp_status status;
+    dp_status status = DP_OK, worst;
 
     if (parts == NULL) {
-        dp_group_leave(group, DP_ERR_NOMEM);
-        return DP_FAIL(DP_ERR_NOMEM, "records of %d ranks", most);
+        status = DP_FAIL(DP_ERR_NOMEM, "records of %d ranks", most);
     }
-    memcpy(parts, mine, bytes);
-    status = gather_tree(group, parts, bytes);
+    worst = dp_group_agree(group, status); /* those that only send would not know */
+    status = status != DP_OK ? status : worst;
+    if (status == DP_OK && parts != NULL) {
+        memcpy(parts, mine, bytes);
+        status = gather_tree(group, parts, bytes);
+    }
     if (rank != 0) {
         dp_free(parts);
     }

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/launcher.h"
 #include "base/system/thread.h"
 #include "base/trace.h"
 
@@ -307,6 +308,9 @@ static void look_at_progress(struct dp_failure_detector *detector)
             dp_hang_gather_tell(detector->config.gather, DP_HANG_DEATH);
         }
         return;
+    }
+    if (detector->hung_ns == 0 && dp_launcher_ends()) {
+        return; /* whoever is missing was ended */
     }
     dp_watchdog_answer(watchdog);
     finding = dp_watchdog_look(watchdog, dp_now_ns());

@@ -93,6 +93,7 @@ struct dp_run_job {
     struct dp_rank_place *places; /* owned; rank 0: [ranks]; NULL on others, which have the names of
                                    * all hosts (host_names.h) */
     int threads;                  /* of this rank */
+    bool computes;                /* OpenMP has started them */
     struct dp_plan plan;          /* pinned, or from the cache */
     struct dp_node_memory data_memory;
     struct dp_node_memory raw_index, raw_units; /* of samples that are read (raw_cache.h) */
@@ -122,6 +123,12 @@ struct dp_run_job {
 static inline bool dp_run_leads(const struct dp_run_job *job)
 {
     return job->world->all->rank == 0;
+}
+
+/* How many threads OpenMP will start in the first step. It ends the process if it cannot. */
+static inline int dp_run_to_start(const struct dp_run_job *job)
+{
+    return job->computes ? 0 : job->threads - 1;
 }
 
 /* Whether every step has the first batch. */

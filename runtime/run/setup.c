@@ -364,14 +364,13 @@ static dp_status setup_trainer(struct dp_training *run)
     return job->resume.on ? dp_run_restore(job, &run->saver) : init_weights(job);
 }
 
-/* OpenMP starts its threads in the first step, after ours, and ends the process if it cannot. */
 static dp_status begin(struct dp_training *run)
 {
     const struct dp_run_job *job = &run->job;
     const bool writes = job->output.path[0] != '\0';
     const int own = writes && dp_run_writes_reports(job) ? 1 : 0; /* it writes them */
 
-    DP_TRY(dp_thread_try(job->threads - 1 + own, "computes"));
+    DP_TRY(dp_thread_try(dp_run_to_start(job) + own, "computes"));
     return writes ? dp_run_begin_files(job, run->outcome.stop_criteria.evaluated_at, &run->figures)
                   : DP_OK;
 }
@@ -418,7 +417,7 @@ static dp_status setup_helper(struct dp_training *run)
     if (job->world->role == DP_ROLE_READ) {
         return dp_reader_create(job, &run->reader);
     }
-    DP_TRY(dp_thread_try(job->threads - 1, "computes"));
+    DP_TRY(dp_thread_try(dp_run_to_start(job), "computes"));
     return dp_evaluator_create(&config, &run->evaluator);
 }
 

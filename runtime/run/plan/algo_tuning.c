@@ -5,6 +5,8 @@
 
 #include "base/files/cache.h"
 #include "base/log.h"
+#include "base/system/openmp.h"
+#include "base/system/thread.h"
 #include "runtime/run/job.h"
 #include "runtime/run/plan/plan.h"
 
@@ -124,12 +126,19 @@ dp_status dp_run_find_choices(struct dp_run_job *job)
     if (status == DP_OK && dp_run_leads(job)) {
         status = read_all(job, &on);
     }
+    if (status == DP_OK) { /* what measures begins with OpenMP's threads */
+        status = dp_thread_try(job->threads - 1, "computes");
+    }
     DP_TRY(dp_group_agree(group, status));
     DP_TRY(dp_group_broadcast(group, &on, sizeof(on), 0));
     if (!on) {
         dp_algo_choices_destroy(job->algo_choices);
         job->algo_choices = NULL;
         return DP_OK;
+    }
+    if (job->device->host_memory) {
+        dp_openmp_start(job->threads);
+        job->computes = true;
     }
     return group->size > 1 ? share(job) : DP_OK;
 }

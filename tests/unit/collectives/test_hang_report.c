@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/system/launcher.h"
 #include "base/system/stacks.h"
 #include "base/trace.h"
 #include "collectives/world/failure_detector.h"
@@ -93,12 +94,25 @@ static void after_a_death_on_another_host_there_is_no_hang(void **state)
     assert_null(strstr(stderr_text, "error"));
 }
 
+static void once_mpirun_ends_the_job_there_is_no_hang(void **state)
+{
+    struct dp_watchdog_question questions[2] = {0};
+    atomic_int cancel = 0;
+    (void)state;
+
+    dp_launcher_tell_ending(getppid());
+    hang_as_the_second(false, questions, 8.0, &cancel);
+    assert_int_equal(atomic_load(&cancel), 0);
+    assert_null(strstr(stderr_text, "no progress"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_rank_reports_where_the_first_finds_nothing),
         cmocka_unit_test(what_another_rank_reports_is_not_reported_twice),
         cmocka_unit_test(after_a_death_on_another_host_there_is_no_hang),
+        cmocka_unit_test(once_mpirun_ends_the_job_there_is_no_hang),
     };
 
     return run_at_once(tests, sizeof(tests) / sizeof(tests[0]));

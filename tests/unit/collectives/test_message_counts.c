@@ -230,7 +230,7 @@ static void agreeing_takes_ranks_times_log_ranks(void **state)
                  {part_agree, 1, sizeof(int)},
                  {part_broadcast, 1, 64},
                  {part_compare, 2, 8 * sizeof(uint64_t) + sizeof(int)},
-                 {part_gather_first, 1, GATHERED},
+                 {part_gather_first, 2, GATHERED + sizeof(int)},
                  {part_gather_node, 1, 1}};
     (void)state;
 

@@ -161,9 +161,9 @@ bool dp_algo_choices_open(const struct dp_algo_choices *c)
     return c != NULL && !c->frozen;
 }
 
-bool dp_algo_choices_follows(const struct dp_algo_choices *c)
+bool dp_algo_choices_follows(const struct dp_algo_choices *choices)
 {
-    return c->follows;
+    return choices->follows;
 }
 
 dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const char *value,
@@ -180,9 +180,9 @@ dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const
 
 /* ---- running ---- */
 
-void dp_algo_choices_follow(struct dp_algo_choices *c)
+void dp_algo_choices_follow(struct dp_algo_choices *choices)
 {
-    c->follows = true;
+    choices->follows = true;
 }
 
 void dp_algo_choices_freeze(struct dp_algo_choices *c)

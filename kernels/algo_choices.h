@@ -56,7 +56,7 @@ bool dp_algo_choices_open(const struct dp_algo_choices *algo_choices);
 
 /* Whether another rank measures for this one, on the same processors: the device then notes what it
  * takes without measuring, with a time of 0. */
-bool dp_algo_choices_follows(const struct dp_algo_choices *algo_choices);
+bool dp_algo_choices_follows(const struct dp_algo_choices *choices);
 
 /* Sets the measured value of a key, and its time. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, const char *key,
@@ -65,7 +65,7 @@ DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, 
 /* ---- for the run ---- */
 
 /* Leaves measuring to another rank. */
-void dp_algo_choices_follow(struct dp_algo_choices *algo_choices);
+void dp_algo_choices_follow(struct dp_algo_choices *choices);
 
 /* Ends measuring. */
 void dp_algo_choices_freeze(struct dp_algo_choices *choices);

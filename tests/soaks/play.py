@@ -189,7 +189,9 @@ def text_of(fault, setup, ranks, begin, end):
         where += f",what=gradient,bucket=0,element={int(second * 8)}"
     else:
         where += ",what=message"
-    return f"flip:{where},bit={int(third * 32)}"
+    # Without lanes sums are compared within roundings, which a low bit of a gradient may be.
+    bit = 30 if what == "gradient" and not setup.lanes else int(third * 32)
+    return f"flip:{where},bit={bit}"
 
 
 def flags_for(kind):

@@ -2,13 +2,12 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/system/thread.h"
 
-enum { LIMIT_S = 60, LEAST_S = 10, LOOK_EVERY_NS = 100000000, SECOND_NS = 1000000000 };
+enum { LIMIT_S = 60, LEAST_S = 10, LOOK_EVERY_NS = 100000000 };
 
 /* How long the rank that reports has for it before the others end. */
 static const uint64_t report_ns = 10000000000;
@@ -67,15 +66,8 @@ static void *look_out(void *arg)
 
     (void)pthread_mutex_lock(&watch->mutex);
     while (!watch->stop) {
-        struct timespec until;
         look(watch);
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_EVERY_NS;
-        if (until.tv_nsec >= SECOND_NS) {
-            until.tv_nsec -= SECOND_NS;
-            until.tv_sec++;
-        }
-        (void)pthread_cond_timedwait(&watch->stopped, &watch->mutex, &until);
+        dp_cond_wait_until(&watch->stopped, &watch->mutex, dp_now_ns() + LOOK_EVERY_NS);
     }
     (void)pthread_mutex_unlock(&watch->mutex);
     return NULL;
@@ -117,7 +109,6 @@ struct dp_last_watch *dp_last_watch_begin(const struct dp_last_watch_config *con
 {
     struct dp_last_watch *watch = dp_zalloc(1, sizeof(*watch));
     struct dp_log_capture problem;
-    pthread_condattr_t clock;
     dp_status status;
 
     if (watch == NULL) {
@@ -125,10 +116,7 @@ struct dp_last_watch *dp_last_watch_begin(const struct dp_last_watch_config *con
     }
     watch->end = config->end;
     (void)pthread_mutex_init(&watch->mutex, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&watch->stopped, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    dp_cond_init(&watch->stopped);
     dp_log_capture_begin(&problem, DP_LOG_ERROR); /* the run has succeeded or failed without it */
     status = make_watchdog(config, watch);
     if (status == DP_OK) {

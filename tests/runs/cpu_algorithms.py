@@ -3,23 +3,12 @@
 and for the run that goes on. On GPUs: algo_tuning.py.
 """
 import json
-import re
 
 import harness
+from algo_tuning import cached, measured
 from harness import check, known_baseline, same, small_cfg, train_well, weights
 
 OTHER = "x64:gemm:jit"  # which is hardly ever the fastest
-
-
-def cached():
-    return harness.scratch / "cache/lockstep/choices.json"
-
-
-def measured(result):
-    """How many algorithms were measured and known; None: none was chosen."""
-    found = re.search(r"^algorithms of products and convolutions: (\d+) measured now, (\d+) known",
-                      result.out, re.M)
-    return found and tuple(map(int, found.groups()))
 
 
 def one(name, *more, ranks=2):

@@ -6,6 +6,7 @@
     folder      the sweep's folder: what is kept, what another start finds
     running     does the runs, one by one or as jobs
     local       runs on this machine, on hosts of a netlab or of a host file
+    child       a run as a process that ends with us; also for ddp_tune
     slurm       runs as array jobs of Slurm
     jobs        jobs of Slurm, also for ddp_tune: submitting, waiting, results
     ending      the end of a program: its last line and exit code

@@ -1,5 +1,6 @@
 """Errors: one line that says what, where and what to do, and an exit code of docs/sweep.md."""
 import contextlib
+import errno
 import sys
 
 USAGE, BAD_DATA, NO_INPUT, NOT_AVAILABLE = 64, 65, 66, 69
@@ -26,6 +27,10 @@ def complain(word, text):
 
 
 def say(text=""):
-    """A line for the user; one who closed the pipe has read enough, and the sweep goes on."""
-    with contextlib.suppress(BrokenPipeError):
+    """A line for the user; one who closed the pipe or the terminal has read enough, and the sweep
+    goes on."""
+    try:
         print(text, flush=True)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise

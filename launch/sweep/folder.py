@@ -16,11 +16,14 @@ import hashlib
 import json
 import os
 import shutil
+import time
 
 from sweep.failure import BAD_DATA, CANNOT_WRITE, CONFIGURATION, USAGE, Failure, one_line
 
 SCHEMA, POINT_SCHEMA = "lockstep.sweep/1", "lockstep.point/1"
 MANIFEST = "point.json"
+RUN_LOCK = ".lockstep.lock"  # in the folder of a run: held by ddp_train
+LEFT_S = 30  # for the run of a sweep that was killed: it is asked to end then, and may be saving
 
 
 def write_text(path, text):
@@ -67,6 +70,26 @@ def difference(old, new):
                 return "of another model file, or of other DP_* variables"
             return f"with {key} {json.dumps(old.get(key))}, not {json.dumps(new[key])}"
     return None
+
+
+def is_held(path):
+    """Whether a process holds this lock."""
+    with contextlib.suppress(FileNotFoundError):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
+def wait_until_free(folder):
+    """Until no run writes there."""
+    end = time.monotonic() + LEFT_S
+    while is_held(folder / RUN_LOCK):
+        if time.monotonic() > end:
+            raise Failure(f"{folder}: a run of an earlier sweep goes on here: end it first", USAGE)
+        time.sleep(0.1)
 
 
 class Folder:
@@ -139,11 +162,13 @@ class Folder:
         return note is not None and note.get("status") == "finished"
 
     def begin(self, run):
-        """An empty folder for it, with the manifest alone; removes what an earlier try left."""
+        """An empty folder for it, with the manifest alone; removes what an earlier try left, once
+        that has ended."""
         folder = self.run_folder(run)
         if folder.exists():
             if self.note(run) is None and any(folder.iterdir()):
                 raise Failure(f"{folder} was not made by a sweep: move it away", USAGE)
+            wait_until_free(folder)
             shutil.rmtree(folder, ignore_errors=True)
         make_folder(folder)
         self.write_note(run, "running")

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 
+from sweep import child
 from sweep.failure import NO_INPUT, NOT_AVAILABLE, USAGE, Failure
 from sweep.folder import last_line
 
@@ -142,24 +143,15 @@ class Local:
         """The end of a run: status, exit code, line of the error, seconds. Stopped passes through
         once the run has ended."""
         begin = time.monotonic()
-        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
-            try:
-                # Ctrl-C reaches us alone: a group of its own, which is told once.
-                process = subprocess.Popen(self.command(run, flags, folder),
-                                           stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                           start_new_session=True)
-            except OSError as error:
-                raise Failure(f"cannot run {error.filename}: {error.strerror}",
-                              NOT_AVAILABLE) from error
-            code = self.wait_for(process)
+        code = self.wait_for(child.start(self.command(run, flags, folder), folder))
         return {"status": "finished" if code == 0 else "failed", "exit_code": code,
                 "error": None if code == 0 else last_line(folder / "stderr.txt") or meaning(code),
                 "seconds": round(time.monotonic() - begin, 3)}
 
     def wait_for(self, process):
         try:
+            self.signals.waiting = True  # before the look, so that none comes between
             self.signals.check()
-            self.signals.waiting = True
             code = process.wait()
             self.signals.waiting = False
             return exit_code(code)

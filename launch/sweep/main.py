@@ -220,10 +220,11 @@ def do_runs(sweep, tools):
             one_by_one(sweep, place)
     except Stopped as stopped:
         left = len(sweep.waiting())
-        raise Stopped(f"stopped waiting for {left} runs; their jobs go on, and the same command "
-                      "waits for them" if args.slurm else
-                      f"stopped by a signal; the same command goes on with the {left} runs that "
-                      "are left") from stopped
+        runs = f"{left} run{'s' if left > 1 else ''}"
+        raise Stopped(f"stopped waiting for {runs}; jobs go on, and the same command waits for "
+                      "them" if args.slurm else
+                      "stopped by a signal; the same command goes on with the "
+                      f"{runs} that {'are' if left > 1 else 'is'} left") from stopped
 
 
 def do_sweep(args, tools):

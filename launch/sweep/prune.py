@@ -3,13 +3,12 @@
 sweep made it. In such a folder only files that these programs write are deleted; what else lies
 there stays. Runs and sweeps that are under way are left alone. Links are never followed."""
 import contextlib
-import fcntl
 import os
 import pathlib
 import re
 
 from sweep.failure import CANNOT_WRITE, NO_INPUT, Failure, complain, one_line, say
-from sweep.folder import POINT_SCHEMA, SCHEMA, read_json
+from sweep.folder import POINT_SCHEMA, RUN_LOCK, SCHEMA, is_held, read_json
 
 RUN_SCHEMA, PLAN_SCHEMA = "lockstep.run/1", '"schema":"lockstep.plan/1"'
 OF_A_RUN = (r"(config\.yaml|metrics\.jsonl|run\.json|report\.html|trace\.json|point\.json|"
@@ -17,7 +16,7 @@ OF_A_RUN = (r"(config\.yaml|metrics\.jsonl|run\.json|report\.html|trace\.json|po
             r"checkpoints/latest|checkpoints/step-\d{8,}/"
             r"(model\.safetensors|optimizer\.safetensors|state\.json|MANIFEST))(\.new|\.tmp)?")
 OF_A_SWEEP = r"sweep\.(json|csv|html)(\.new)?|\.lock|slurm/[\w.-]+|points/[\w.=-]+/" + OF_A_RUN
-LOCKS = (".lock", ".lockstep.lock")
+LOCKS = (".lock", RUN_LOCK)
 
 
 def kind_of(folder):
@@ -33,20 +32,9 @@ def kind_of(folder):
     return None
 
 
-def is_held(path):
-    """Whether a process holds this lock."""
-    with contextlib.suppress(FileNotFoundError):
-        with open(path, "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-    return False
-
-
 def under_way(folder):
     return any(is_held(folder / lock) for lock in LOCKS) or any(
-        is_held(lock) for lock in folder.glob("points/*/.lockstep.lock"))
+        is_held(lock) for lock in folder.glob(f"points/*/{RUN_LOCK}"))
 
 
 def find(top):

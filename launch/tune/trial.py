@@ -6,7 +6,8 @@ import signal
 import subprocess
 import time
 
-from sweep.failure import NOT_AVAILABLE, Failure
+from sweep import child
+from sweep.failure import NOT_AVAILABLE
 from sweep.folder import last_line, read_json
 from sweep.jobs import POLL_S, result_of, why_failed
 from sweep.local import exit_code, meaning
@@ -59,16 +60,9 @@ class LocalTrial(Trial):
 
     def __init__(self, folder, command, cpus):
         super().__init__(folder)
-        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
-            try:
-                # Ctrl-C reaches us alone: a group of its own, which is told once.
-                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                                stderr=err, start_new_session=True)
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(self.process.pid, cpus)
-            except OSError as error:
-                raise Failure(f"cannot run {error.filename}: {error.strerror}",
-                              NOT_AVAILABLE) from error
+        self.process = child.start(command, folder)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(self.process.pid, cpus)
 
     def stop(self):
         self.asked = time.monotonic()

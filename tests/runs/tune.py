@@ -118,12 +118,18 @@ def case_an_interrupted_study_goes_on():
     same((result.code, len(result.errors)), (75, 1), f"exit code and errors of\n{result}\n")
     other = tune(line(2), choices, *flags, python=python, code=78)
     check("a study with another model" in other.err, f"{other}")
+    # Killed, it leaves no trial running, and goes on as well.
+    started = start(cfg, choices, *flags, python=python,
+                    env={"DP_FAULT": "slow:rank=0,ms=2000"})
+    started.wait_for("a trial", lambda: list(out.glob("trials/0001/run/metrics.jsonl")))
+    started.signal(signal.SIGKILL)
+    started.finish()
     result = tune(cfg, choices, *flags, python=python)
-    same(states(out), {"FAIL": 1, "COMPLETE": 2}, "states")
+    same(states(out), {"FAIL": 2, "COMPLETE": 2}, "states")
     with sqlite3.connect(out / "study.db") as study:
         values = [row[0] for row in study.execute(
             "select param_value from trial_params order by trial_id")]
-    same((len(values), values[1]), (3, values[0]), "values of the trial that is done again")
+    same((len(values), *values[1:3]), (4, values[0], values[0]), "values of a trial done again")
 
 
 def case_what_cannot_be_tuned_is_one_line():

@@ -225,8 +225,9 @@ static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
     return r->activity == DP_PHASE_STEP ? step_limit_s(w) : other_limit_s(w, r);
 }
 
-/* A rank that is stopped or idle, or waits for one that can be seen from here, has no say. Where
- * all wait for each other, as in a sum that takes long on a busy machine, all have. */
+/* A rank that is stopped or idle has no say, nor has one that waits while another rank of this host
+ * is stopped or does anything else: whatever it waits for, all wait for that one. Where all wait,
+ * as in a sum that takes long on a busy machine, or for another host, all have. */
 static double limit_s(const struct dp_watchdog *w)
 {
     double limit = 0.0, waiting = 0.0;
@@ -239,10 +240,10 @@ static double limit_s(const struct dp_watchdog *w)
         }
         idle += idles(r);
         stands += stopped(r);
-        if (!stopped(r) && !idles(r) && (!waits(r) || w->others)) {
-            limit = fmax(limit, limit_of(w, r));
-        } else if (waits(r)) {
+        if (waits(r)) {
             waiting = fmax(waiting, limit_of(w, r));
+        } else if (!stopped(r) && !idles(r)) {
+            limit = fmax(limit, limit_of(w, r));
         }
     }
     if (idle == w->count) {

@@ -16,7 +16,8 @@
  *   the same, while a call  five times the slowest one so far, at least 300 s. What is waited for
  *   changes a file; start;  there may take as long: storage, or one rank that works alone; its
  *   waiting for hosts that  progress cannot be seen. Where a timeout is set it holds for waiting in
- *   cannot be seen          evaluations and between steps, as above
+ *   cannot be seen          evaluations and between steps, as above; and while a rank of this host
+ *                           is stopped, or does anything but wait, nobody is waited for unseen
  *   the caller's own code   none
  *   idle: no work has come  none; the other ranks of the host have theirs
  *

@@ -109,6 +109,17 @@ def case_the_first_rank_of_a_host_that_stops_is_in_the_one_table():
                     "stopped by a signal", result.errors[0]), f"{result}")
 
 
+def case_a_rank_that_stops_where_ranks_are_measured_has_no_more_time_on_several_hosts():
+    # Without a baseline rank 0 measures alone at about step 20, for which hosts wait five minutes.
+    out = harness.scratch / "measured"
+    env = {"DP_FAULT": "stop:rank=1,step=20", "OMPI_MCA_mca_base_env_list": "DP_FAULT"}
+    result = hung_once(hosts.start(2, 4, small_cfg(), *harness.endless()[:-2], *QUICK, "--out", out,
+                                   env=env))
+    check("measuring one rank alone" in result.out, f"it is not measured:\n{result}")
+    check(re.search("did not arrive: rank 1 \\(h1\\): stopped by a signal", result.errors[0]),
+          f"{result}")
+
+
 def case_a_host_that_does_not_answer_is_named():
     # Rank 1 stops between two steps, where rank 0 waits for it outside of a step.
     runs = [begin_on_hosts("stop:rank=0,step=5,bucket=0", 2),

@@ -3,6 +3,7 @@
  */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/config/config_own.h"
@@ -140,20 +141,54 @@ bool dp_config_key_value(const struct dp_config_section *section, const struct d
         name, row, base);
 }
 
-void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size)
+/* As above, of a key with its section's path: "data.window". */
+static bool value_of_key(const struct dp_config *config, const char *key,
+                         const struct dp_option **row, const void **base)
 {
     const struct dp_config_section *section;
+
+    for (int i = 0; (section = dp_config_section_at(i)) != NULL; i++) {
+        const size_t length = strlen(section->path);
+        if (length > 0 && strncmp(key, section->path, length) == 0 && key[length] == '.' &&
+            dp_config_key_value(section, config, key + length + 1, row, base)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void dp_config_value(const struct dp_config *config, const char *key, char *text, size_t size)
+{
     const struct dp_option *row;
     const void *base;
 
     text[0] = '\0';
-    for (int i = 0; (section = dp_config_section_at(i)) != NULL; i++) {
-        const size_t length = strlen(section->path);
-        if (length > 0 && strncmp(key, section->path, length) == 0 && key[length] == '.' &&
-            dp_config_key_value(section, config, key + length + 1, &row, &base)) {
-            dp_option_print(row, base, text, size);
-        }
+    if (value_of_key(config, key, &row, &base)) {
+        dp_option_print(row, base, text, size);
     }
+}
+
+/* "60" is what 60.0 is printed as. */
+static bool is_same_value(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    const double x = strtod(a, &end_a), y = strtod(b, &end_b);
+
+    return strcmp(a, b) == 0 ||
+           (end_a != a && *end_a == '\0' && end_b != b && *end_b == '\0' && x == y);
+}
+
+bool dp_config_is_default(const struct dp_config *config, const char *key)
+{
+    char text[DP_OPTION_PRINTED];
+    const struct dp_option *row;
+    const void *base;
+
+    if (!value_of_key(config, key, &row, &base) || row->initial == NULL) {
+        return false;
+    }
+    dp_option_print(row, base, text, sizeof(text));
+    return is_same_value(text, row->initial);
 }
 
 /* All options of a plug-in count, since its result depends on all of them. */

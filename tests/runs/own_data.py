@@ -121,13 +121,35 @@ def case_what_is_odd_about_a_table_is_a_warning():
     rows = "".join(f"1,{i},{i % 7},3,4\n" for i in range(60))
     (folder / "train.csv").write_text("1,2,3,4,0\n" + rows)
     (folder / "test.csv").write_text(rows)
-    cfg = model("csv", folder, ", test_fraction: 0.1, test_samples: 7")
+    cfg = model("csv", folder, ", test_fraction: 0.1, test_samples: 7, window: 30, "
+                "remote_wait_s: 9")
     result = train_well(cfg, "--out", harness.scratch / "out", "--steps", 1, ranks=2)
     for words in ("the first line of train.csv counts up: it is taken as a row",
                   "data.test_samples: has no effect with data.source csv, ",
                   "has a test set, which is used: data.test_fraction has no effect",
+                  "data.window: has no effect without data.shuffle=window",
+                  "data.remote_wait_s: has no effect, since data.dir is not the address",
                   "all training rows have class 1: there is nothing to learn"):
         same(sum(words in line for line in result.warnings), 1, f"times {words!r} in {result}")
+
+
+def case_float32_pictures_that_nothing_scales_are_a_warning():
+    folder, out = harness.scratch / "pixels", harness.scratch / "out"
+    folder.mkdir()
+    for subset, count in (("train", 40), ("test", 20)):
+        pixels = array.array("f", (float((at * 37 + row * row) % 200) for row in range(count)
+                                   for at in range(64)))
+        npy(folder / f"{subset}_images.npy", "<f4", f"({count}, 8, 8)", pixels.tobytes())
+        npy(folder / f"{subset}_labels.npy", "<i8", f"({count},)",
+            array.array("q", (row % 3 for row in range(count))).tobytes())
+    cfg = harness.scratch / "pixels.cfg"
+    cfg.write_text(MODEL.format(source="npy", dir=folder, more="", input="[8, 8, 1]",
+                                layers="    - flatten: {}\n" + FLAT))
+    told = "pixels: float32 numbers from 0 to 199, which are taken as they are; are these pixels?"
+    for more, times in (((), 1), (("--set", "data.cache=none"), 1),
+                        (("--set", "data.normalize.mean=0", "--set", "data.normalize.std=255"), 0)):
+        result = train_well(cfg, "--dry-run", "--out", out, *more)
+        same(sum(told in line for line in result.warnings), times, f"times with {more} in {result}")
 
 
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()

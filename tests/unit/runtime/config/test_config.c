@@ -125,6 +125,10 @@ static void scalars_are_typed_by_the_table(void **state)
     assert_true(c->optimizer.lr == 1e-3);
     has_value(c, "optimizer.momentum", "0");
     has_value(c, "optimizer.schedule.name", "linear");
+    assert_false(dp_config_is_default(c, "train.epochs"));
+    assert_true(dp_config_is_default(c, "data.remote_wait_s"));
+    assert_true(dp_config_is_default(c, "data.window"));
+    assert_false(dp_config_is_default(c, "data.windows")); /* there is none */
     assert_int_equal(c->comm.overlap, DP_OVERLAP_OFF);
     assert_string_equal(c->comm.strategy, "hier:inner=shm,outer=ring");
     assert_int_equal(c->report.price_per, DP_PRICE_PER_RANK);

@@ -271,7 +271,7 @@ static size_t write_lines(char *text, size_t bytes, int kind)
 {
     size_t used = 0;
 
-    for (uint32_t line = 0; used + FIELDS * FIELD_MOST < bytes; line++) {
+    for (uint32_t line = 0; used + (size_t)FIELDS * FIELD_MOST < bytes; line++) {
         used += write_field(text + used, 0, line % 10, ',');
         for (uint32_t i = 1; i < FIELDS; i++) {
             used += write_field(text + used, kind, dp_random_u32(1, DP_RANDOM_SYNTHETIC, line, i),

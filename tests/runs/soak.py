@@ -3,8 +3,10 @@
 import shutil
 import subprocess
 import sys
+import types
 
 import harness
+import netlab
 from harness import ROOT, Result, check, same
 
 sys.path.insert(0, str(ROOT / "tests/soaks"))
@@ -40,12 +42,30 @@ def case_a_piece_of_state_that_is_lost_is_found():
     check("another model.safetensors than without faults" in why, why)
 
 
-def case_a_case_can_be_repeated():
-    command = [str(ROOT / "tests/soak"), str(harness.build), "--only", "1:20"]
+def case_a_case_on_hosts_can_be_repeated():
+    netlab.need_lab()
+    command = [str(ROOT / "tests/soak"), str(harness.build), "--only", "1:46"]
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env=harness.environment("soak"))
     same(done.returncode, 0, f"{done.stdout}{done.stderr}\nthe exit code")
-    check("1 cases, 1 faults, 0 cases failed" in done.stdout, done.stdout)
+    check("| SIGUSR1 to mpirun | 1 | 0 | 75: 1 | 0 |" in done.stdout, done.stdout)
+
+
+def case_a_fault_from_outside_waits_for_the_start_that_it_is_meant_for():
+    # That start goes on from step 4; the one before it came to step 11 and left that in its folder.
+    out, step = harness.scratch / "out", '{"type":"step","time":1.0,"step":%d,"loss":1.0}\n'
+    out.mkdir()
+
+    start = types.SimpleNamespace(text="lockstep: mlp on 2 ranks\n")
+    start.printed = lambda: start.text
+    (out / "metrics.jsonl").write_text("".join(step % i for i in range(1, 12)))
+    same(play.has_done(start, out, 6), False, "step 6 before the start has begun")
+    (out / "metrics.jsonl").write_text("".join(step % i for i in range(1, 5)))
+    start.text += "sharing by direct: 5 buckets\n"
+    same(play.has_done(start, out, 6), False, "step 6 after step 4")
+    with open(out / "metrics.jsonl", "a", encoding="ascii") as lines:
+        lines.write(step % 5 + step % 6)
+    same(play.has_done(start, out, 6), True, "step 6")
 
 
 def case_ends_that_are_not_documented_are_found():

@@ -206,16 +206,23 @@ def from_outside(kind):
     return kind.startswith(("SIG", "link", "all"))
 
 
+def has_done(started, out, step):
+    """Whether this start has done that step: until rank 0 has said how ranks share, metrics.jsonl
+    still has steps of the start before.
+    """
+    return "\nsharing by " in started.printed() and harness.steps_done(out) >= step
+
+
 def act(started, fault, setup, ranks, out, step):
     """Does what comes from outside once the step is done; whether it came in time."""
-    while harness.steps_done(out) < step:
+    while not has_done(started, out, step):
         if started.process.poll() is not None:
             return False
         time.sleep(0.005)
     if fault.kind.startswith("link"):
         return change_link(started, fault, setup, ranks)
     time.sleep(0.05 * fault.numbers[0])
-    living = started.ranks()
+    living = hosts.ranks_in(started) if setup.hosts else started.ranks()
     if started.process.poll() is not None or len(living) < ranks:
         return False
     target = living[int(fault.rank * ranks)]

@@ -6,6 +6,9 @@
  *   bench_input decode DIR THREADS SECONDS         the same files by libjpeg-turbo alone, whole
  *   bench_input records DIR SECONDS                blocks of records, in order, each hash compared,
  *                                                  and in turns the same files by pread alone
+ *   bench_input csv MB SECONDS                     lines of so many MB in memory become numbers: a
+ *                                                  label and 784 bytes, bytes / 255 to four digits,
+ *                                                  or doubles
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,10 +20,12 @@
 #include <turbojpeg.h>
 
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/statistics.h"
 #include "base/trace.h"
 #include "kernels/device.h"
 #include "runtime/data/augment/augment.h"
+#include "runtime/data/formats/csv.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/records/records.h"
 #include "runtime/data/sample_reader.h"
@@ -247,6 +252,75 @@ static void records(const char *dir, double seconds)
     dp_records_close(r);
 }
 
+/* ---- lines of numbers ---- */
+
+enum { FIELDS = 785, FIELD_MOST = 32 };
+
+/* One more field, with what separates it from the next one. */
+static size_t write_field(char *text, int kind, uint32_t chance, char after)
+{
+    static const int digits[] = {3, 4, 17};
+    const double number = kind == 0   ? (double)(chance % 256)
+                          : kind == 1 ? (double)(chance % 256) / 255.0
+                                      : (double)chance / UINT32_MAX;
+
+    return (size_t)snprintf(text, FIELD_MOST, "%.*g%c", digits[kind], number, after);
+}
+
+static size_t write_lines(char *text, size_t bytes, int kind)
+{
+    size_t used = 0;
+
+    for (uint32_t line = 0; used + (size_t)FIELDS * FIELD_MOST < bytes; line++) {
+        used += write_field(text + used, 0, line % 10, ',');
+        for (uint32_t i = 1; i < FIELDS; i++) {
+            used += write_field(text + used, kind, dp_random_u32(1, DP_RANDOM_SYNTHETIC, line, i),
+                                i + 1 < FIELDS ? ',' : '\n');
+        }
+    }
+    return used;
+}
+
+/* MB/s of all lines. */
+static double read_lines(const char *text, size_t bytes, float *numbers)
+{
+    const char *at = text, *end;
+    const struct dp_csv_form form =
+        dp_csv_form_of(text, (size_t)((const char *)memchr(text, '\n', bytes) - text), false);
+    const uint64_t begin_ns = dp_now_ns();
+    struct dp_problem problem;
+    double label;
+
+    for (; at < text + bytes; at = end + 1) {
+        end = memchr(at, '\n', bytes - (size_t)(at - text));
+        check(dp_csv_read(&form, at, (size_t)(end - at), numbers, &label, &problem));
+    }
+    return (double)bytes * 1e3 / (double)(dp_now_ns() - begin_ns);
+}
+
+static void csv(size_t bytes, double seconds)
+{
+    static const char *const kinds[] = {"bytes", "four_digits", "doubles"};
+    char *text = malloc(bytes);
+    float *numbers = malloc(FIELDS * sizeof(*numbers));
+
+    for (int kind = 0; text != NULL && numbers != NULL && kind < 3; kind++) {
+        const size_t used = write_lines(text, bytes, kind);
+        const uint64_t end_ns = after(seconds / 3);
+        double rates[TURNS_MOST];
+        int turns = 0;
+        while (turns < TURNS_MOST && (turns < TURNS_LEAST || dp_now_ns() < end_ns)) {
+            rates[turns++] = read_lines(text, used, numbers);
+        }
+        dp_sort(rates, (size_t)turns);
+        (void)printf("%s\"%s_mbs\": %.1f", kind == 0 ? "{" : ", ", kinds[kind],
+                     dp_median(rates, (size_t)turns));
+    }
+    (void)printf("}\n");
+    free(numbers);
+    free(text);
+}
+
 int main(int count, char **words)
 {
     if (count == 6 && strcmp(words[1], "batches") == 0) {
@@ -256,6 +330,8 @@ int main(int count, char **words)
         decode(words[2], (int)strtol(words[3], NULL, 10), strtod(words[4], NULL));
     } else if (count == 4 && strcmp(words[1], "records") == 0) {
         records(words[2], strtod(words[3], NULL));
+    } else if (count == 4 && strcmp(words[1], "csv") == 0) {
+        csv((size_t)(strtod(words[2], NULL) * 1e6), strtod(words[3], NULL));
     } else {
         (void)fprintf(stderr, "usage: see benchmarks/bench_input.c\n");
         return 64;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/files/folder.h"
 #include "base/log.h"
 
 static const char folder[] = "lockstep";
@@ -43,12 +44,27 @@ static void make_folders(const char *path)
     }
 }
 
+/* Deletes what processes left that were killed while they wrote a file of the same folder. */
+static void clean_beside(const char *path)
+{
+    char above[DP_PATH_BYTES];
+    char *end;
+
+    (void)snprintf(above, sizeof(above), "%s", path);
+    end = strrchr(above, '/');
+    if (end != NULL) {
+        *end = '\0';
+        dp_folder_clean_shared(above);
+    }
+}
+
 void dp_cache_keep(const char *path, const char *text)
 {
     struct dp_log_capture capture;
     dp_status status;
 
     make_folders(path);
+    clean_beside(path);
     dp_log_capture_begin(&capture, DP_LOG_DEBUG);
     status = dp_file_replace(path, text, strlen(text));
     dp_log_capture_end(&capture, DP_LOG_DROP);

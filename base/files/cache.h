@@ -14,7 +14,7 @@
 bool dp_cache_path(char path[DP_PATH_BYTES], const char *name);
 
 /* Replaces the file at a path from dp_cache_path(). On failure it is unchanged, and a line at debug
- * level says so. */
+ * level says so. What killed processes left in the folder is deleted (dp_folder_clean_shared). */
 void dp_cache_keep(const char *path, const char *text);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/files/disk.h"
@@ -15,6 +16,10 @@
 
 /* How much the clock of files may be after that of processes. */
 enum { SECOND_NS = 1000000000, CLOCKS_S = 2 };
+
+/* In a folder that hosts share what is of no process of this host may be of another one's, which
+ * takes less than ten minutes to write it; what is a day old is nobody's. */
+enum { WRITING_S = 600, DAY_S = 24 * 3600 };
 
 static int open_folder(const char *path)
 {
@@ -85,23 +90,47 @@ static bool may_be_of(int64_t pid, int folder, const char *entry)
             written_ns(&info) > started_ns - (int64_t)CLOCKS_S * SECOND_NS);
 }
 
-/* Whether a name is NAME.tmp-PID-NUMBER, of a process that does not live. */
-static bool is_leftover(int folder, const char *entry, const char *name)
+/* The process of a name like NAME.tmp-PID-NUMBER, and how long NAME is; 0: it is not like that. */
+static int64_t writer_of(const char *entry, size_t *length)
 {
     static const char mark[] = ".tmp-";
-    const size_t length = strlen(name);
+    const char *at = NULL;
     char *end;
     long pid;
 
-    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, mark, sizeof(mark) - 1) != 0) {
-        return false;
+    for (const char *next = entry; (next = strstr(next, mark)) != NULL; next++) {
+        at = next;
     }
-    pid = strtol(entry + length + sizeof(mark) - 1, &end, 10);
+    if (at == NULL) {
+        return 0;
+    }
+    *length = (size_t)(at - entry);
+    pid = strtol(at + sizeof(mark) - 1, &end, 10);
     if (*end != '-' || pid <= 0) {
-        return false;
+        return 0;
     }
     (void)strtol(end + 1, &end, 10);
-    return *end == '\0' && !may_be_of(pid, folder, entry);
+    return *end == '\0' ? pid : 0;
+}
+
+/* names NULL: of any name, in a folder to which other hosts may write, too. */
+static bool is_leftover(int folder, const char *entry, const char *const *names, int count)
+{
+    size_t length = 0;
+    const int64_t pid = writer_of(entry, &length);
+    struct stat info;
+    time_t age_s;
+
+    for (int i = 0; pid != 0 && i < count; i++) {
+        if (strlen(names[i]) == length && strncmp(entry, names[i], length) == 0) {
+            return !may_be_of(pid, folder, entry);
+        }
+    }
+    if (pid == 0 || names != NULL || fstatat(folder, entry, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return false;
+    }
+    age_s = time(NULL) - info.st_mtime;
+    return age_s > DAY_S || (age_s > WRITING_S && !may_be_of(pid, folder, entry));
 }
 
 void dp_folder_clean(const char *path, const char *const *names, int count)
@@ -111,10 +140,8 @@ void dp_folder_clean(const char *path, const char *const *names, int count)
     const struct dirent *entry;
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        for (int i = 0; i < count; i++) {
-            if (is_leftover(fd, entry->d_name, names[i])) {
-                (void)dp_disk_unlink_at(fd, entry->d_name);
-            }
+        if (is_leftover(fd, entry->d_name, names, count)) {
+            (void)dp_disk_unlink_at(fd, entry->d_name);
         }
     }
     if (entries != NULL) {
@@ -122,6 +149,11 @@ void dp_folder_clean(const char *path, const char *const *names, int count)
     } else if (fd >= 0) {
         (void)close(fd);
     }
+}
+
+void dp_folder_clean_shared(const char *path)
+{
+    dp_folder_clean(path, NULL, 0);
 }
 
 int64_t dp_folder_touched_ns(const char *path, const char *const *names, int count)

@@ -23,6 +23,10 @@ void dp_folder_move_others(const char *from, const char *to, const char *const *
  * dp_file_replace(). Only for a folder that no process of another host writes to. */
 void dp_folder_clean(const char *path, const char *const *names, int count);
 
+/* The same for all names, in a folder that other hosts may write to: what has been there for ten
+ * minutes and is of no process of this host, and what has been there for a day. */
+void dp_folder_clean_shared(const char *path);
+
 /* The last time that the folder, or one of its files `names`, was written: nanoseconds since 1970;
  * 0: it is not a folder. */
 int64_t dp_folder_touched_ns(const char *path, const char *const *names, int count);

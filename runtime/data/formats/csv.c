@@ -9,6 +9,7 @@
 enum {
     NUMBER_MOST = 127, /* characters */
     SHOWN = 40,        /* characters of a field in a message */
+    DIGITS_MOST = 19,  /* so many are below 2^64 */
     EXPONENT_MOST = 100000,
     EXACT_TENS = 22 /* powers of ten that a double holds exactly */
 };
@@ -81,22 +82,24 @@ static bool is_digit(const char *at, const char *end)
 
 /* A decimal number in parts: digits times 10^exponent. */
 struct decimal {
-    uint64_t digits;
+    uint64_t digits; /* what fits, of more than DIGITS_MOST */
+    ptrdiff_t count; /* of digits */
     int exponent;
-    bool negative, exact; /* exact: no digit is left out */
+    bool negative;
 };
 
 /* Digits before or after the point; returns what comes after them. */
-static const char *take_digits(const char *at, const char *end, bool fraction, struct decimal *d)
+static const char *take_digits(const char *at, const char *end, struct decimal *d)
 {
+    const char *begin = at;
+    uint64_t digits = d->digits; /* in a register: the characters could be parts of *d, for all that
+                                  * the compiler knows */
+
     for (; is_digit(at, end); at++) {
-        if (d->digits > (UINT64_MAX - 9) / 10) {
-            d->exact = false;
-        } else {
-            d->digits = d->digits * 10 + (uint64_t)(*at - '0');
-            d->exponent -= fraction ? 1 : 0;
-        }
+        digits = digits * 10 + (uint64_t)(*at - '0');
     }
+    d->digits = digits;
+    d->count += at - begin;
     return at;
 }
 
@@ -120,53 +123,80 @@ static const char *take_exponent(const char *at, const char *end, struct decimal
     return at;
 }
 
-/* False: these characters are no decimal number. */
-static bool take_decimal(const struct field *f, struct decimal *d)
+/* Returns what comes after a decimal number, of which these characters begin; NULL: none does. */
+static const char *take_decimal(const char *at, const char *end, struct decimal *d)
 {
-    const char *at = f->begin, *digits;
-    bool any;
+    const char *point;
 
-    *d = (struct decimal){0, 0, false, true};
-    if (at < f->end && (*at == '-' || *at == '+')) {
+    *d = (struct decimal){0, 0, 0, false};
+    if (at < end && (*at == '-' || *at == '+')) {
         d->negative = *at++ == '-';
     }
-    digits = at;
-    at = take_digits(at, f->end, false, d);
-    any = at > digits;
-    if (at < f->end && *at == '.') {
-        digits = ++at;
-        at = take_digits(at, f->end, true, d);
-        any = any || at > digits;
+    at = take_digits(at, end, d);
+    if (at < end && *at == '.') {
+        point = at++;
+        at = take_digits(at, end, d);
+        d->exponent = d->count <= DIGITS_MOST ? (int)(point + 1 - at) : 0;
     }
-    if (any && at < f->end && (*at == 'e' || *at == 'E')) {
-        at = take_exponent(at, f->end, d);
+    if (d->count > 0 && at < end && (*at == 'e' || *at == 'E')) {
+        at = take_exponent(at, end, d);
     }
-    return any && at == f->end;
+    return d->count > 0 ? at : NULL;
 }
 
 /* Few digits and a small power of ten are exact doubles, and so their product or quotient is
  * rounded once. Others, which are rare, are left to the C library. Source: Clinger, "How to read
  * floating point numbers accurately", PLDI 1990, section 3. */
-static bool number_of(const struct field *f, double *number)
+static bool value_of(const struct decimal *d, const struct field *f, double *number)
 {
     char text[NUMBER_MOST + 1];
     const size_t length = (size_t)(f->end - f->begin);
-    struct decimal d;
     double value;
 
-    if (length > NUMBER_MOST || !take_decimal(f, &d)) {
+    if (length > NUMBER_MOST) {
         return false;
     }
-    if (d.exact && d.digits < (uint64_t)1 << 53 && abs(d.exponent) <= EXACT_TENS) {
-        value = (double)d.digits;
-        value = d.exponent < 0 ? value / tens[-d.exponent] : value * tens[d.exponent];
-        *number = d.negative ? -value : value;
+    if (d->count <= DIGITS_MOST && d->digits < (uint64_t)1 << 53 &&
+        abs(d->exponent) <= EXACT_TENS) {
+        value = (double)d->digits;
+        value = d->exponent < 0 ? value / tens[-d->exponent] : value * tens[d->exponent];
+        *number = d->negative ? -value : value;
     } else {
         memcpy(text, f->begin, length);
         text[length] = '\0';
         *number = strtod(text, NULL);
     }
     return true;
+}
+
+static bool number_of(const struct field *f, double *number)
+{
+    struct decimal d;
+
+    return take_decimal(f->begin, f->end, &d) == f->end && value_of(&d, f, number);
+}
+
+/* Takes the field that begins at *at, and moves that to what ends it; false: it is no number. A
+ * plain number ends its field by itself: most are too short for looking for the separator first.
+ * Others may have spaces or quotes. */
+static bool take_number(const char **at, const char *end, char separator, struct field *f,
+                        double *number)
+{
+    const char *begin = *at;
+    struct decimal d;
+
+    while (begin < end && *begin == ' ') {
+        begin++;
+    }
+    *f = (struct field){begin, take_decimal(begin, end, &d)};
+    if (f->end != NULL && (f->end == end || *f->end == separator)) {
+        *at = f->end;
+        return value_of(&d, f, number);
+    }
+    *f = field_at(begin, end, separator);
+    *at = f->end;
+    *f = trimmed(*f);
+    return number_of(f, number);
 }
 
 /* ---- lines ---- */
@@ -334,13 +364,11 @@ dp_status dp_csv_read(const struct dp_csv_form *form, const char *line, size_t l
         if (!more) {
             return refuse_count(form, line, length, problem);
         }
-        f = field_at(at, end, form->separator);
-        more = f.end < end;
-        at = more ? f.end + 1 : end;
-        f = trimmed(f);
-        if (!number_of(&f, &number)) {
+        if (!take_number(&at, end, form->separator, &f, &number)) {
             return refuse(form, &f, i + 1, label_at, problem);
         }
+        more = at < end;
+        at += more ? 1 : 0;
         if (i >= label_at && i < label_at + form->labels) {
             *label++ = number;
         } else if (!isfinite((float)number)) {

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/files/cache.h"
 #include "base/files/file.h"
 #include "base/files/folder.h"
 #include "base/files/input.h"
@@ -168,6 +169,32 @@ static void what_processes_left_that_have_ended_is_deleted(void **state)
     assert_int_equal(scratch_count("."), 3);
 }
 
+/* Of any file in the cache's folder; what was written just now may be of another host. */
+static void what_was_left_in_the_cache_is_deleted(void **state)
+{
+    char path[DP_PATH_BYTES], mine[64];
+    (void)state;
+
+    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_folder, 1), 0);
+    assert_true(dp_cache_path(path, "choices.json"));
+    dp_cache_keep(path, "{}");
+    (void)snprintf(mine, sizeof(mine), "lockstep/limits.json.tmp-%ld-0", (long)getpid());
+    leave(mine, 0);
+    leave("lockstep/limits.json.tmp-999999999-0", 3600);
+    leave("lockstep/plan-1.json.tmp-1-3", 2L * 24 * 3600); /* whoever that was */
+    leave("lockstep/choices.json.tmp-999999998-0", 5);
+    leave("lockstep/choices.json.tmp-999999999-x", 3600); /* not such a name */
+    leave("lockstep/limits.json", 7200);
+    assert_int_equal(scratch_count("lockstep"), 7);
+    dp_cache_keep(path, "{1}");
+    assert_int_equal(scratch_count("lockstep"), 5);
+    assert_int_equal(access(scratch_path(mine), F_OK), 0);
+    assert_int_equal(access(scratch_path("lockstep/choices.json.tmp-999999998-0"), F_OK), 0);
+    assert_int_equal(access(scratch_path("lockstep/choices.json.tmp-999999999-x"), F_OK), 0);
+    assert_int_equal(access(scratch_path("lockstep/limits.json"), F_OK), 0);
+    assert_int_equal(access(scratch_path("lockstep/choices.json"), F_OK), 0);
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -179,6 +206,7 @@ int main(void)
         WITH_FOLDER(a_pipe_without_a_writer_is_refused),
         WITH_FOLDER(replacing_a_file_changes_no_other_file),
         WITH_FOLDER(what_processes_left_that_have_ended_is_deleted),
+        WITH_FOLDER(what_was_left_in_the_cache_is_deleted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,7 @@ struct step_kind {
 
 static struct step_kind kind_of_step(const struct dp_trainer *t);
 static void begin_exchange(struct dp_trainer *t, struct step_kind kind);
+static dp_status wait_for_gradients(const struct dp_trainer *t);
 static void inject_faults(struct dp_trainer *t, int bucket, bool summed);
 static void count_step(struct dp_trainer *t, struct dp_step_report *report);
 
@@ -45,6 +46,7 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(dp_step_hooks_call(DP_STEP_BEFORE_UPDATE, t, report));
     DP_TRY(kind.rule->computed(t));
     DP_TRY(dp_tail_send(t));
+    DP_TRY(wait_for_gradients(t));
 
     /* Sums arrive, and weights change. */
     for (int b = 0; b < dp_trainer_plan(t)->count; b++) {
@@ -64,6 +66,17 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     DP_TRY(t->device->synchronize(t->compute.stream));
     count_step(t, report);
     return dp_step_hooks_call(DP_STEP_AFTER_STEP, t, report);
+}
+
+/* A device with memory of its own computes after compute() has returned. It is waited for here, so
+ * that what is waited for next is sums alone: else all of the step would count as exposed
+ * communication. No update comes later for that: those of a bucket are queued after its sum, on the
+ * stream that computes. */
+static dp_status wait_for_gradients(const struct dp_trainer *t)
+{
+    DP_SPAN(DP_PHASE_BACKWARD, (int64_t)t->state.step);
+
+    return t->device->host_memory ? DP_OK : t->device->synchronize(t->compute.stream);
 }
 
 static void inject_faults(struct dp_trainer *t, int bucket, bool summed)

@@ -215,6 +215,13 @@ def case_what_one_rank_alone_cannot_do_ends_the_job():
         refused(result, 69, rf"rank {rank} .*device\.conv: cudnn fails at a convolution ")
 
 
+def case_waiting_for_the_gpu_is_not_exposed_communication():
+    out = harness.scratch / "alone"
+    train_well(small_cfg(), *flags("auto"), "--steps", 12, "--out", out, env=gpus(1))
+    ms = run_json(out)["ranks"][0]["step_ms"]
+    check(ms["backward"] > 10 * ms["exposed_comm"], f"a step of one rank: {ms}")
+
+
 def case_recorded_steps_change_no_bit_of_a_run_that_evaluates_saves_and_goes_on():
     cfg, env = small_cfg(DROPPED), gpus(1)
     schedule = ["--set", "optimizer.schedule.name=cosine", "--set", "train.precision=fp16", "--set",

@@ -215,11 +215,14 @@ def case_what_one_rank_alone_cannot_do_ends_the_job():
         refused(result, 69, rf"rank {rank} .*device\.conv: cudnn fails at a convolution ")
 
 
-def case_waiting_for_the_gpu_is_not_exposed_communication():
+def case_a_step_of_one_rank_waits_for_the_gpu_alone_and_copies_its_batch_alone():
     out = harness.scratch / "alone"
-    train_well(small_cfg(), *flags("auto"), "--steps", 12, "--out", out, env=gpus(1))
-    ms = run_json(out)["ranks"][0]["step_ms"]
+    train_well(small_cfg(), *flags("auto"), "--steps", 24, "--out", out, env=gpus(1))
+    rank = run_json(out)["ranks"][0]
+    ms, copied = rank["step_ms"], rank["copied"]
     check(ms["backward"] > 10 * ms["exposed_comm"], f"a step of one rank: {ms}")
+    # And not what is copied to find out how fast that is.
+    check(0 < copied["to_device"] < 2 * copied["input"], f"bytes a step: {copied}")
 
 
 def case_recorded_steps_change_no_bit_of_a_run_that_evaluates_saves_and_goes_on():

@@ -68,6 +68,7 @@ dp_status dp_run_measure_limits(struct dp_training *run)
     const struct dp_limits_config config = describe_measuring(run, host_key);
     dp_status status;
 
+    dp_resources_pause(&run->figures.resources); /* what is used and copied now is no step's */
     dp_run_trace_pause(run, true);
     status = dp_limits_measure(run->job.trainer, &config, &run->figures.limits);
     dp_run_trace_pause(run, false);

@@ -159,7 +159,6 @@ dp_status dp_run_configure(struct dp_run_job *job)
     if (job->world->all->size > 1) {
         DP_TRY(dp_gpu_peers_create(job->world->all, job->device)); /* each then has its own */
     }
-    dp_run_warn_of_far_gpu(job);
     return DP_OK;
 }
 

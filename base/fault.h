@@ -31,6 +31,8 @@ struct dp_fault {
     int what;  /* flip: DP_FLIP_... */
     const char *tensor; /* flip: as named in model.safetensors */
     int element, bit;   /* flip: in the order of model.safetensors; 0 is the lowest bit */
+    bool due, happened; /* so far, of what happens in or after a step, on this rank: its time came;
+                         * and it found what it changes */
 };
 
 /* What a flip changes: a weight or running statistic; the optimizer's first state of a weight; the

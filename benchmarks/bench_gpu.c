@@ -5,7 +5,8 @@
  * GPU from pinned and from pageable memory; which algorithms were chosen, with their times, and
  * what computes here.
  *
- *   bench_gpu [small]         small: a hundredth of the work, to try the program itself
+ *   bench_gpu [small] [PART ...]   small: a hundredth of the work, to try the program itself;
+ *                                  PART: dense, conv, pass or transfer, by default all
  *
  * Operations are measured on random numbers, since a GPU multiplies zeros faster.
  */
@@ -168,8 +169,10 @@ static dp_status product_describe(const struct bench *b, struct product *p, cons
     DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                     &kinds[d->kind].epilogue,
                                                     sizeof(kinds[d->kind].epilogue))));
-    DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                    &b->d, sizeof(b->d))));
+    if (kinds[d->kind].epilogue != CUBLASLT_EPILOGUE_DEFAULT) { /* else none of them runs */
+        DP_TRY(DP_CUBLAS(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                        &b->d, sizeof(b->d))));
+    }
     DP_TRY(layout_create(&p->left, CUDA_R_16BF, left_rows, width));
     DP_TRY(layout_create(&p->right, CUDA_R_16BF, d->rows, width));
     return layout_create(&p->result, out, rows, width);
@@ -432,8 +435,27 @@ static void release(struct bench *b)
     b->s->device->stream_destroy(b->s);
 }
 
-static dp_status bench(bool small)
+static dp_status measure_part(struct bench *b, const char *part, bool small)
 {
+    if (strcmp(part, "dense") == 0) {
+        return small ? measure_dense_layers(b, 64, 32, 64)
+                     : measure_dense_layers(b, 8192, 1024, 8192);
+    }
+    if (strcmp(part, "conv") == 0) {
+        return small
+                   ? measure_convs(b, small_conv_shapes, COUNT(small_conv_shapes), SMALL_CONV_ROWS)
+                   : measure_convs(b, conv_shapes, COUNT(conv_shapes), CONV_ROWS);
+    }
+    if (strcmp(part, "pass") == 0) {
+        return measure_passes(b);
+    }
+    return strcmp(part, "transfer") == 0 ? measure_transfers(b)
+                                         : DP_FAIL(DP_ERR_ARG, "bench_gpu has no part %s", part);
+}
+
+static dp_status bench(bool small, int count, char **parts)
+{
+    static char all[][9] = {"dense", "conv", "pass", "transfer"};
     const struct dp_device *device = NULL;
     struct bench b = {.count = small ? (size_t)1 << 16 : (size_t)1 << 27};
     dp_status status;
@@ -444,15 +466,9 @@ static dp_status bench(bool small)
     b.s->algo_choices = b.algo_choices;
     dp_stream_set_type(b.s, DP_TYPE_BF16);
     DP_TRY_GOTO(prepare(&b), status, done);
-    DP_TRY_GOTO(small ? measure_dense_layers(&b, 64, 32, 64)
-                      : measure_dense_layers(&b, 8192, 1024, 8192),
-                status, done);
-    DP_TRY_GOTO(
-        small ? measure_convs(&b, small_conv_shapes, COUNT(small_conv_shapes), SMALL_CONV_ROWS)
-              : measure_convs(&b, conv_shapes, COUNT(conv_shapes), CONV_ROWS),
-        status, done);
-    DP_TRY_GOTO(measure_passes(&b), status, done);
-    DP_TRY_GOTO(measure_transfers(&b), status, done);
+    for (int i = 0; i < (count > 0 ? count : (int)COUNT(all)); i++) {
+        DP_TRY_GOTO(measure_part(&b, count > 0 ? parts[i] : all[i], small), status, done);
+    }
     print_choices(&b);
     print_limits(&b);
 
@@ -463,5 +479,7 @@ done:
 
 int main(int argc, char **argv)
 {
-    return dp_status_exit(bench(argc > 1 && strcmp(argv[1], "small") == 0));
+    const int skip = argc > 1 && strcmp(argv[1], "small") == 0 ? 2 : 1;
+
+    return dp_status_exit(bench(skip == 2, argc > skip ? argc - skip : 0, argv + skip));
 }

@@ -129,7 +129,7 @@ elseif(DP_CUDA STREQUAL "host")
   foreach(cudnn off lacking broken 8 failing)
     dp_cuda_test(cudnn_${cudnn}_cuda cudnn DP_HOST_CUDNN=${cudnn})
   endforeach()
-  dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=268435456)
+  dp_cuda_test(cudnn_hungry_cuda cudnn DP_HOST_CUDNN=hungry DP_CUDA_MEMORY=134217728)
   dp_cuda_test(golden_cublas_cuda golden DP_TEST_QUICK=1 DP_HOST_CUDNN=off DP_TEST_SHARE=0/3)
   dp_cuda_test(lanes_cublas_cuda lanes DP_HOST_CUDNN=off DP_TEST_SHARE=1/3)
   # Other orders of what is queued, and memory that the host cannot touch.

@@ -361,13 +361,12 @@ static void read_near(const char *folder, const char *bus, char *near, size_t si
 bool dp_machine_far(const struct dp_machine *machine, const char *folder, const char *bus,
                     char *near, size_t size)
 {
-    const hwloc_bitmap_t theirs = hwloc_bitmap_alloc();
+    const hwloc_bitmap_t theirs = hwloc_bitmap_alloc(), ours = machine->topology->allowed;
     bool far;
 
     read_near(folder, bus, near, size);
     far = theirs != NULL && hwloc_bitmap_list_sscanf(theirs, near) == 0 &&
-          !hwloc_bitmap_iszero(theirs) &&
-          !hwloc_bitmap_intersects(theirs, machine->topology->allowed);
+          !hwloc_bitmap_iszero(theirs) && !hwloc_bitmap_intersects(theirs, ours);
     hwloc_bitmap_free(theirs);
     if (!far) {
         near[0] = '\0';

@@ -17,6 +17,7 @@ struct dp_message_checks {
     struct dp_transport over;         /* the same but for messages */
     bool on;                          /* else messages may be damaged, and are not checked */
     int damage;                       /* a bit of the next message, + 1; 0: none */
+    bool *damaged;                    /* borrowed: whether it was */
     struct slot *slots;               /* owned; [count] */
     size_t count, next;               /* where to look for a free one */
 };
@@ -71,10 +72,11 @@ void dp_message_checks_end(struct dp_group *group)
     }
 }
 
-dp_status dp_message_damage_next(struct dp_group *group, int bit)
+dp_status dp_message_damage_next(struct dp_group *group, int bit, bool *done)
 {
     DP_TRY(cover(group));
     group->checks->damage = bit + 1;
+    group->checks->damaged = done;
     return DP_OK;
 }
 
@@ -91,6 +93,7 @@ static void damage(struct dp_message_checks *checks, const struct dp_transfer *t
     bits ^= (uint32_t)1 << (checks->damage - 1);
     memcpy(transfer->came.data, &bits, sizeof(bits));
     checks->damage = 0;
+    *checks->damaged = true;
 }
 
 static struct slot *free_slot(struct dp_message_checks *checks)

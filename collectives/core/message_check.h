@@ -22,7 +22,8 @@ void dp_message_checks_end(struct dp_group *group);
 
 /* A fault on purpose (base/fault.h): the next message of at least DP_MESSAGE_CHECKED bytes that
  * this rank receives gets another bit in its first number, before it is checked. While no job runs;
- * until dp_message_checks_end(). Errors: DP_ERR_NOMEM. */
-DP_CHECKED dp_status dp_message_damage_next(struct dp_group *group, int bit);
+ * until dp_message_checks_end(). *done, which is borrowed, is true once it has. Errors:
+ * DP_ERR_NOMEM. */
+DP_CHECKED dp_status dp_message_damage_next(struct dp_group *group, int bit, bool *done);
 
 #endif

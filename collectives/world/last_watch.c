@@ -16,6 +16,7 @@ struct dp_last_watch {
     struct dp_watchdog *watchdog; /* owned */
     struct dp_trace_mark *marks;  /* owned; [count]: all wait for each other, for ever */
     void (*end)(int code);
+    uint64_t others_ns; /* 0: there are no other hosts */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t stopped;
@@ -34,28 +35,39 @@ static void set_mark(struct dp_trace_mark *mark)
     atomic_store(&mark->ended, 1u << DP_PHASE_STEP | 1u << DP_PHASE_OTHER);
 }
 
-static void report(struct dp_last_watch *watch)
+/* Whether a rank of this host keeps the others from ending, and prints that. */
+static bool report(struct dp_last_watch *watch, bool unseen)
 {
+    const bool others = watch->others_ns > 0;
+    bool seen = !others || unseen;
     int count;
     const struct dp_hang_row *rows = dp_watchdog_rows(watch->watchdog, &count);
 
-    dp_hang_table_report(rows, count, false, dp_watchdog_quiet_s(watch->watchdog));
+    for (int i = 0; i < count; i++) {
+        seen = seen || !rows[i].waits;
+    }
+    if (seen) {
+        dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(watch->watchdog));
+    }
+    return seen;
 }
 
-static void look(struct dp_last_watch *watch)
+void dp_last_watch_look(struct dp_last_watch *watch, uint64_t now_ns)
 {
-    const uint64_t now_ns = dp_now_ns();
     const enum dp_watchdog_finding finding = dp_watchdog_look(watch->watchdog, now_ns);
+    uint64_t past_ns;
 
     if (finding != DP_WATCHDOG_HUNG) {
         watch->hung_ns = 0;
         return;
     }
     watch->hung_ns = watch->hung_ns == 0 ? now_ns : watch->hung_ns;
+    past_ns = now_ns - watch->hung_ns;
     if (dp_watchdog_reports(watch->watchdog)) {
-        report(watch);
-        watch->end(dp_status_exit(DP_ERR_HUNG));
-    } else if (now_ns - watch->hung_ns >= report_ns) {
+        if (report(watch, past_ns >= watch->others_ns)) {
+            watch->end(dp_status_exit(DP_ERR_HUNG));
+        }
+    } else if (past_ns >= watch->others_ns + report_ns) {
         watch->end(dp_status_exit(DP_ERR_HUNG));
     }
 }
@@ -66,7 +78,7 @@ static void *look_out(void *arg)
 
     (void)pthread_mutex_lock(&watch->mutex);
     while (!watch->stop) {
-        look(watch);
+        dp_last_watch_look(watch, dp_now_ns());
         dp_cond_wait_until(&watch->stopped, &watch->mutex, dp_now_ns() + LOOK_EVERY_NS);
     }
     (void)pthread_mutex_unlock(&watch->mutex);
@@ -98,35 +110,46 @@ static dp_status make_watchdog(const struct dp_last_watch_config *c, struct dp_l
     return DP_OK;
 }
 
-static void release(struct dp_last_watch *watch)
+void dp_last_watch_destroy(struct dp_last_watch *watch)
 {
     dp_watchdog_destroy(watch->watchdog);
     dp_free(watch->marks);
     dp_free(watch);
 }
 
-struct dp_last_watch *dp_last_watch_begin(const struct dp_last_watch_config *config)
+struct dp_last_watch *dp_last_watch_create(const struct dp_last_watch_config *config)
 {
     struct dp_last_watch *watch = dp_zalloc(1, sizeof(*watch));
-    struct dp_log_capture problem;
-    dp_status status;
 
     if (watch == NULL) {
         return NULL;
     }
     watch->end = config->end;
-    (void)pthread_mutex_init(&watch->mutex, NULL);
-    dp_cond_init(&watch->stopped);
-    dp_log_capture_begin(&problem, DP_LOG_ERROR); /* the run has succeeded or failed without it */
-    status = make_watchdog(config, watch);
-    if (status == DP_OK) {
-        status = dp_thread_start(&watch->thread, look_out, watch, "dp-last", "watches the end");
-    }
-    dp_log_capture_end(&problem, DP_LOG_DROP);
-    if (status != DP_OK) {
-        release(watch);
+    watch->others_ns = (uint64_t)(config->others_s * 1e9);
+    if (make_watchdog(config, watch) != DP_OK) {
+        dp_last_watch_destroy(watch);
         return NULL;
     }
+    return watch;
+}
+
+struct dp_last_watch *dp_last_watch_begin(const struct dp_last_watch_config *config)
+{
+    struct dp_last_watch *watch;
+    struct dp_log_capture problem;
+
+    dp_log_capture_begin(&problem, DP_LOG_ERROR); /* the run has succeeded or failed without it */
+    watch = dp_last_watch_create(config);
+    if (watch != NULL) {
+        (void)pthread_mutex_init(&watch->mutex, NULL);
+        dp_cond_init(&watch->stopped);
+        if (dp_thread_start(&watch->thread, look_out, watch, "dp-last", "watches the end") !=
+            DP_OK) {
+            dp_last_watch_destroy(watch);
+            watch = NULL;
+        }
+    }
+    dp_log_capture_end(&problem, DP_LOG_DROP);
     return watch;
 }
 
@@ -140,5 +163,5 @@ void dp_last_watch_end(struct dp_last_watch *watch)
     (void)pthread_cond_signal(&watch->stopped);
     (void)pthread_mutex_unlock(&watch->mutex);
     (void)pthread_join(watch->thread, NULL);
-    release(watch);
+    dp_last_watch_destroy(watch);
 }

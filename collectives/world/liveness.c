@@ -1,5 +1,6 @@
 #include "collectives/world/liveness.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "base/system/launcher.h"
@@ -8,6 +9,10 @@
 #include "collectives/core/backoff.h"
 #include "collectives/world/host_link.h"
 #include "collectives/world/local_peers.h"
+
+/* How long a host has to report what keeps a job from ending before another one does; and how long
+ * after an outage that is allowed. */
+enum { OTHERS_S = 10, AFTER_OUTAGE_S = 5 };
 
 /* What a rank shows to the ranks of its host. */
 struct signs {
@@ -152,7 +157,7 @@ static void end_process(int code)
     _exit(code);
 }
 
-static void wait_for_all(const struct dp_liveness *l)
+static void wait_for_host(const struct dp_liveness *l)
 {
     struct dp_backoff backoff = {.cancel = l->group->cancel};
     DP_SPAN(DP_PHASE_WAIT, -1);
@@ -162,22 +167,39 @@ static void wait_for_all(const struct dp_liveness *l)
     }
 }
 
+/* A rank of another host may still write its reports, which can take as long as a checkpoint. */
+static bool wait_for_others(const struct dp_liveness *l)
+{
+    DP_SPAN(DP_PHASE_CHECKPOINT, 0);
+    DP_SPAN(DP_PHASE_WAIT, -1);
+
+    return dp_group_barrier(l->group) == DP_OK;
+}
+
+/* Whether all have come: not where waits have ended. */
+static bool wait_for_all(const struct dp_liveness *l)
+{
+    wait_for_host(l);
+    return atomic_load(l->group->cancel) == 0 && (l->group->nodes == 1 || wait_for_others(l));
+}
+
 struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *l, const char *host,
                                        double timeout_s)
 {
     struct dp_last_watch_config config = {
         .host = host, .timeout_s = timeout_s, .look = dp_process_look, .end = end_process};
 
-    if (l == NULL) {
+    if (l == NULL || !wait_for_all(l) || l->count < l->group->local_size) {
         return NULL;
     }
-    wait_for_all(l);
     config.ranks = l->ranks;
     config.count = l->count;
     config.self = l->group->rank;
-    return l->count == l->group->size && atomic_load(l->group->cancel) == 0
-               ? dp_last_watch_begin(&config)
-               : NULL;
+    if (l->group->nodes > 1) { /* one host after the other */
+        config.others_s = fmax(OTHERS_S, atomic_load(&l->outage_s) + AFTER_OUTAGE_S) +
+                          OTHERS_S * l->group->node_of[l->group->rank];
+    }
+    return dp_last_watch_begin(&config);
 }
 
 struct dp_loss dp_liveness_lost(struct dp_liveness *l)

@@ -44,10 +44,11 @@ DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness,
                                         const struct dp_host_names *names,
                                         struct dp_hang_gather **out);
 
-/* Waits until all ranks of this host that can be seen have called this, or have said farewell; at
- * most until the group's waits end. Meanwhile each is watched by the others. From then on what is
- * returned watches the ranks without the memory that they share. NULL: some are on other hosts or
- * cannot be seen, or waits have ended; nobody does. timeout_s: of train.hang_timeout_s; 0: none. */
+/* Waits until all ranks have called this; those of this host may also have said farewell. At most
+ * until the group's waits end. Meanwhile each is watched by the others. From then on what is
+ * returned watches the ranks without the memory that they share. NULL: some of this host cannot be
+ * seen, or waits have ended; nobody does. timeout_s: of train.hang_timeout_s; 0: none.
+ * Collective where there are several hosts. */
 struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *liveness, const char *host,
                                        double timeout_s);
 

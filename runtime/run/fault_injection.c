@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -131,12 +132,6 @@ static void flip_apply(const struct dp_fault *fault, struct dp_trainer *t)
     const struct dp_tensor *tensor;
     bool weight;
 
-    if (fault->what == DP_FLIP_MESSAGE) {
-        if (dp_message_damage_next(dp_trainer_group(t), fault->bit) != DP_OK) {
-            DP_DEBUG("no message is damaged");
-        }
-        return;
-    }
     if (fault->what == DP_FLIP_DATA) { /* which nobody else may write to */
         uint8_t *images;
         memcpy(&images, &dp_trainer_data(t)->train_images, sizeof(images));
@@ -286,10 +281,49 @@ static void describe_calls(void)
     }
 }
 
-void dp_fault_injection_end(const struct dp_fault *first, int rank)
+/* Why a fault of this rank has not happened; empty: it has, or did in an earlier start. left: of
+ * the allocations up to the one that was to fail. */
+static void describe_miss(const struct dp_fault *fault, int left, uint64_t from, char *out,
+                          size_t size)
+{
+    const unsigned long long calls = dp_disk_calls((uint64_t[DP_FILE_CALLS]){0});
+
+    out[0] = '\0';
+    if (fault->alloc > 0) {
+        if (left > 0) {
+            (void)snprintf(out, size, "there were %d allocations", fault->alloc - left);
+        }
+    } else if (fault->write > 0) {
+        if (calls < (unsigned long long)fault->write) {
+            (void)snprintf(out, size, "%llu calls changed files", calls);
+        }
+    } else if (fault->happened || (fault->step > 0 && (uint64_t)fault->step <= from)) {
+        return;
+    } else if (fault->due) {
+        (void)snprintf(out, size, "no message of %d bytes or more came after step %d",
+                       DP_MESSAGE_CHECKED, fault->step);
+    } else if (fault->step == 0) {
+        (void)snprintf(out, size, "there was no step");
+    } else if (fault->bucket >= 0) {
+        (void)snprintf(out, size, "no step %d waited for bucket %d", fault->step, fault->bucket);
+    } else {
+        (void)snprintf(out, size, "there was no step %d", fault->step);
+    }
+}
+
+void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finished, uint64_t from)
 {
     const int nth = failing_allocation(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
+    char why[80];
 
+    for (const struct dp_fault *fault = first; fault != NULL && finished; fault = fault->next) {
+        if (fault->rank == rank) {
+            describe_miss(fault, fault->alloc == nth ? left : 0, from, why, sizeof(why));
+            if (why[0] != '\0') {
+                DP_WARN(DP_FAULT_VARIABLE ": %s has not happened: %s", fault->kind->name, why);
+            }
+        }
+    }
     if (left > 0) {
         DP_DEBUG("%d allocations", nth - left);
     }
@@ -355,12 +389,28 @@ static bool due_in(const struct dp_fault *fault, uint64_t step)
     return fault->step == 0 || (uint64_t)fault->step == step;
 }
 
+static bool is_of_message(const struct dp_fault *fault)
+{
+    return fault->kind == &dp_fault_flip && fault->what == DP_FLIP_MESSAGE;
+}
+
+static void apply(struct dp_fault *fault, struct dp_trainer *t)
+{
+    fault->due = true;
+    if (!is_of_message(fault)) {
+        fault->happened = true; /* first: this may not return */
+        happening_of(fault)->apply(fault, t);
+    } else if (dp_message_damage_next(dp_trainer_group(t), fault->bit, &fault->happened) != DP_OK) {
+        DP_DEBUG("no message is damaged");
+    }
+}
+
 static void on_bucket(void *first, struct dp_trainer *t, int bucket, bool summed)
 {
-    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+    for (struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
         if (fault->bucket == bucket && summed == (fault->kind == &dp_fault_flip) &&
             fault->rank == dp_trainer_group(t)->rank && due_in(fault, dp_trainer_steps(t) + 1)) {
-            happening_of(fault)->apply(fault, t);
+            apply(fault, t);
         }
     }
 }
@@ -388,24 +438,24 @@ uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after)
 }
 
 /* A fault that all ranks must be at the same place for. */
-static dp_status apply_together(const struct dp_fault *fault, struct dp_trainer *t)
+static dp_status apply_together(struct dp_fault *fault, struct dp_trainer *t)
 {
     DP_TRY(dp_deferred_update_finish(t));
     dp_trainer_finish_copies(t); /* on all ranks, who may share the weights */
     DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
     if (fault->rank == dp_trainer_group(t)->rank) {
         DP_TRY(dp_trainer_fetch(t));
-        happening_of(fault)->apply(fault, t);
+        apply(fault, t);
         DP_TRY(dp_trainer_put(t));
     }
     return DP_OK;
 }
 
-dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_trainer *t)
+dp_status dp_fault_injection_apply(struct dp_fault *first, struct dp_trainer *t)
 {
     bool together = false;
 
-    for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
+    for (struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
         if (!dp_fault_is_between_steps(fault) || !due_in(fault, dp_trainer_steps(t))) {
             continue;
         }
@@ -413,7 +463,7 @@ dp_status dp_fault_injection_apply(const struct dp_fault *first, struct dp_train
             together = true;
             DP_TRY(apply_together(fault, t));
         } else if (fault->rank == dp_trainer_group(t)->rank) {
-            happening_of(fault)->apply(fault, t);
+            apply(fault, t);
         }
     }
     return together ? dp_exchange_barrier(dp_trainer_exchange(t)) : DP_OK;

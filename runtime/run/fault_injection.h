@@ -17,8 +17,11 @@ void dp_fault_injection_renumber(struct dp_fault *first, const int *first_rank_o
 /* From now on faults of files and of memory happen on this rank. first: borrowed until the end. */
 void dp_fault_injection_start(const struct dp_fault *first, int rank);
 
-/* None of these happens any more. How many there could have been is printed at debug level. */
-void dp_fault_injection_end(const struct dp_fault *first, int rank);
+/* None of these happens any more. Where the run has `finished`, this rank warns of each fault of
+ * its own that has not happened; of one that was due up to step `from`, with which this start
+ * began, it knows nothing. How many could have been of files and of memory is printed at debug
+ * level. */
+void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finished, uint64_t from);
 
 /* Refuses faults that this training cannot have. All ranks decide alike. Errors: DP_ERR_CONFIG. */
 DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
@@ -33,7 +36,6 @@ uint64_t dp_fault_injection_next(const struct dp_fault *first, uint64_t after);
 
 /* Applies the faults that are due after the last step. All ranks know all faults, and wait for each
  * other where one was due. Collective, between steps. */
-DP_CHECKED dp_status dp_fault_injection_apply(const struct dp_fault *first,
-                                              struct dp_trainer *trainer);
+DP_CHECKED dp_status dp_fault_injection_apply(struct dp_fault *first, struct dp_trainer *trainer);
 
 #endif

@@ -34,6 +34,19 @@ static int limit_threads(const struct dp_run_options *options, int threads, int 
     return asked > 0 && asked < threads ? asked : threads;
 }
 
+static void warn_of_far_gpu(const struct dp_run_job *job)
+{
+    char bus[DP_UNIT_NAME] = "", near[64];
+
+    if (job->device != NULL && !job->device->host_memory && job->device->units != NULL &&
+        job->device->units->name(bus) == DP_OK &&
+        dp_machine_far(job->machine, "/sys/bus/pci/devices", bus, near, sizeof(near))) {
+        DP_WARN("the GPU at %s is near to cpus %s, but this rank has %s: copies cross between "
+                "sockets; bind ranks near their GPUs (mpirun --map-by numa)",
+                bus, near, job->machine->cpus);
+    }
+}
+
 dp_status dp_run_place(struct dp_run_job *job)
 {
     struct dp_group *group = job->world->all;
@@ -85,19 +98,7 @@ dp_status dp_run_place(struct dp_run_job *job)
     if (self == 0) {
         warn_of_tcp(job->world);
     }
+    warn_of_far_gpu(job);
     job->place = mine;
     return dp_group_gather(group, &mine, sizeof(mine), job->places);
-}
-
-void dp_run_warn_of_far_gpu(const struct dp_run_job *job)
-{
-    char bus[DP_UNIT_NAME] = "", near[64];
-
-    if (!job->device->host_memory && job->device->units != NULL &&
-        job->device->units->name(bus) == DP_OK &&
-        dp_machine_far(job->machine, "/sys/bus/pci/devices", bus, near, sizeof(near))) {
-        DP_WARN("the GPU at %s is near to cpus %s, but this rank has %s: copies cross between "
-                "sockets; bind ranks near their GPUs (mpirun --map-by numa)",
-                bus, near, job->machine->cpus);
-    }
 }

@@ -452,6 +452,7 @@ static dp_status run_once(struct dp_training *run, struct dp_kept_run *kept, boo
 {
     const dp_status status = run_all(run);
 
+    run->outcome.done = status == DP_OK && run->outcome.ready;
     dp_progress_end(&run->figures.progress);
     *shrinks = dp_shrink_may(run, status, kept);
     if (!*shrinks && !ends_together(&run->outcome, status)) {

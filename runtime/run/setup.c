@@ -159,7 +159,6 @@ dp_status dp_run_configure(struct dp_run_job *job)
     if (job->world->all->size > 1) {
         DP_TRY(dp_gpu_peers_create(job->world->all, job->device)); /* each then has its own */
     }
-    dp_run_warn_of_far_gpu(job);
     return DP_OK;
 }
 
@@ -470,7 +469,6 @@ static void release_job(struct dp_run_job *job)
     dp_config_destroy(job->config);
     dp_free(job->config_text);
     dp_free(job->config_alone);
-    dp_fault_injection_end(job->faults, job->world->all->rank);
     dp_faults_destroy(job->faults);
     dp_free(job->fault_text);
 }
@@ -490,6 +488,8 @@ void dp_run_teardown(struct dp_training *run)
     dp_tracing_destroy(run->tracing);
     dp_figures_close(&run->figures);
     dp_run_release_out(&run->job.output, run->figures.metrics_open);
+    dp_fault_injection_end(run->job.faults, run->job.world->all->rank, run->outcome.done,
+                           run->job.resume.step);
     release_job(&run->job);
     dp_run_unite(&run->job);
 }

@@ -222,6 +222,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         algo->number == FAILING) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    if (!is_beside(product) && product.bias != nullptr) { /* as cuBLASLt 13.1 */
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     for (const void *memory : {a, b, static_cast<const void *>(d), product.bias}) {
         cuda_on_host_must_reach("cublasLtMatmul", memory);
     }
@@ -246,7 +249,7 @@ static bool fits(const cuda_host_product *p, const cuda_host_layout *a, const cu
     const size_t k2 = p->b == CUBLAS_OP_N ? b->rows : b->cols;
     const size_t n = p->b == CUBLAS_OP_N ? b->cols : b->rows;
 
-    return m == d->rows && n == d->cols && k == k2;
+    return m > 0 && n > 0 && m == d->rows && n == d->cols && k == k2;
 }
 
 /* None with sums for odd depths, so that somebody has to do without. */

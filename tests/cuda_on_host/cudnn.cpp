@@ -139,7 +139,8 @@ static void compute(const cudnn_geometry &g, int engine, const arrays &a)
 {
     const bool forward = g.kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
     const bool data = g.kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
-    const bool tf32 = engine == TENSOR && g.x_type == DP_CUDNN_DATA_FLOAT, good = engine >= TENSOR;
+    const bool tf32 = (engine == TENSOR || engine == SILENT) && g.x_type == DP_CUDNN_DATA_FLOAT;
+    const bool good = engine >= TENSOR;
     std::vector<double> x(count_of(g.x)), w(count_of(g.w)), y(count_of(g.y));
 
     cuda_on_host_spend((engine != PLAIN && cuda_on_host_second_is_fastest() ? 1.0 : 0.0) +

@@ -272,6 +272,9 @@ static bool is_supported(const cudnn_geometry &g, int engine)
         const char *text = getenv("DP_HOST_CUDNN");
         return text != nullptr && strcmp(text, "hungry") == 0;
     }
+    if (engine == SILENT) {
+        return wide && g.kind == DP_CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+    }
     return engine == PLAIN ? wide && !fused : engine != DOWN_CONVERTING || wide;
 }
 

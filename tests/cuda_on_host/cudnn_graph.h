@@ -15,10 +15,11 @@ extern "C" {
 }
 
 /* Bytes that plans want, but for those of GREEDY. */
-enum { CUDNN_WORKSPACE = 4096, CUDNN_MUCH = 8 << 20, CUDNN_MORE = 512 << 20 };
+enum { CUDNN_WORKSPACE = 4096, CUDNN_MUCH = 8 << 20, CUDNN_MORE = 48 << 20 };
 
 /* Engines, in the order in which they are proposed. GREEDY wants more memory than there is. TENSOR
- * rounds factors of float32; PLAIN knows float32 alone. Those before must not be taken. HUNGRY is
+ * rounds factors of float32, and so does SILENT, of gradients of weights, without a note; PLAIN
+ * knows float32 alone. Those before must not be taken. HUNGRY is
  * there on request, and wants CUDNN_MORE; FAILING wants CUDNN_MUCH, and fails when it is run. */
 enum engine {
     NONDETERMINISTIC,
@@ -28,6 +29,7 @@ enum engine {
     GREEDY,
     HUNGRY,
     TENSOR,
+    SILENT,
     PLAIN,
     FAILING,
     ENGINES

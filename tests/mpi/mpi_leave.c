@@ -1,8 +1,7 @@
 /*
- * mpi_leave.c - ranks that leave a job one of which is stopped meanwhile; run by mpirun with two
- * ranks. With "before" rank 1 stops before it leaves, with "within" in MPI_Finalize: rank 0 must
- * name it, and the job end with 76. With "suspended" all ranks stop for a while, which is no hang,
- * and the job ends well.
+ * mpi_leave.c - ranks that leave a job one of which, the last, is stopped meanwhile; run by mpirun
+ * on one host or several. With "before" it stops before it leaves, with "within" in MPI_Finalize:
+ * another rank must report that, and the job end with 76.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -30,7 +29,8 @@ int main(int argc, char **argv)
         return 1;
     }
     dp_world_allow_hang(world, 1.0);
-    if (world->all->rank == 1) {
+    dp_world_allow_outage(world, 1);
+    if (world->all->rank == world->all->size - 1) {
         stops_within = strcmp(argv[1], "within") == 0;
         if (strcmp(argv[1], "before") == 0) {
             (void)raise(SIGSTOP);

@@ -27,6 +27,12 @@ def case_a_message_that_changes_is_found_by_its_receiver():
                 r"rank 1 \(\S+\): a message of \d+ bytes from rank 0 is not what was sent")
     quiet = broken("quiet", fault)
     same(quiet.code, 0, f"a comparison of ranks saw\n{quiet}\n")
+    check("has not happened" not in quiet.err, f"it warns:\n{quiet}")
+    none = broken("none", fault, "--set", "comm.strategy=hier")  # on one host it has no messages
+    same(none.code, 0, f"the exit code of\n{none}\n")
+    same(re.findall(r"warning: rank 1 \(\S+\): DP_FAULT: flip has not happened: no message of "
+                    r"\d+ bytes or more came after step 3", none.err), [none.complaints[-1][10:]],
+         f"the last line of\n{none}\n")
     plain = harness.scratch / "plain"
     train_well(small_cfg(), "--out", plain, "--steps", 9, *RING, ranks=2)
     check(weights(plain) != weights(harness.scratch / "quiet"), "the fault changed nothing")

@@ -9,6 +9,7 @@
  * wants a mask of bits that forward writes. Its GELU is the approximation by tanh, ours is exact,
  * so neither direction uses it.
  */
+#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cublas/matmul_cublas.h"
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
@@ -30,6 +31,12 @@ static struct dp_matmul weights_shape(size_t rows, size_t in, size_t out)
     return (struct dp_matmul){.m = out, .n = in, .k = rows, .a_order = DP_TRANSPOSED, .wide = 1};
 }
 
+/* cuBLASLt describes no matrix without elements. */
+static bool is_empty(const struct dp_matmul *shape)
+{
+    return shape->m == 0 || shape->n == 0 || shape->k == 0;
+}
+
 dp_status dp_cuda_dense_prepare(struct dp_stream *s, size_t rows, size_t in, size_t out,
                                 unsigned uses)
 {
@@ -38,7 +45,7 @@ dp_status dp_cuda_dense_prepare(struct dp_stream *s, size_t rows, size_t in, siz
     const struct dp_matmul data = data_shape(rows, in, out);
     const struct dp_matmul weights = weights_shape(rows, in, out);
 
-    if (rows == 0) {
+    if (is_empty(&forward)) {
         return DP_OK;
     }
     if ((uses & DP_DENSE_FORWARD) != 0) {
@@ -65,7 +72,11 @@ dp_status dp_cuda_dense_forward(struct dp_stream *s, void *y, const void *x, con
 {
     const struct dp_matmul shape = forward_shape(rows, in, out, b != NULL, act);
 
-    return rows == 0 ? DP_OK : dp_matmul_run(s, &shape, y, x, w, b, NULL, 0.0f);
+    if (is_empty(&shape)) { /* a sum of nothing, and the bias */
+        DP_TRY(dp_cuda_zero(s, y, rows * out * dp_type_bytes(s->type)));
+        return b != NULL ? dp_cuda_bias_act(s, y, b, rows, out, act) : DP_OK;
+    }
+    return dp_matmul_run(s, &shape, y, x, w, b, NULL, 0.0f);
 }
 
 dp_status dp_cuda_dense_backward_data(struct dp_stream *s, void *dx, const void *dy, const void *w,
@@ -73,7 +84,8 @@ dp_status dp_cuda_dense_backward_data(struct dp_stream *s, void *dx, const void 
 {
     const struct dp_matmul shape = data_shape(rows, in, out);
 
-    return rows == 0 ? DP_OK : dp_matmul_run(s, &shape, dx, dy, w, NULL, NULL, 0.0f);
+    return is_empty(&shape) ? dp_cuda_zero(s, dx, rows * in * dp_type_bytes(s->type))
+                            : dp_matmul_run(s, &shape, dx, dy, w, NULL, NULL, 0.0f);
 }
 
 dp_status dp_cuda_dense_backward_weights(struct dp_stream *s, float *dw, const void *dy,
@@ -82,7 +94,7 @@ dp_status dp_cuda_dense_backward_weights(struct dp_stream *s, float *dw, const v
 {
     const struct dp_matmul shape = weights_shape(rows, in, out);
 
-    if (rows == 0) {
+    if (is_empty(&shape)) {
         return keep != 0.0f ? DP_OK : dp_cuda_zero(s, dw, out * in * sizeof(float));
     }
     return dp_matmul_run(s, &shape, dw, dy, x, NULL, NULL, keep);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "kernels/algo_choices.h"
@@ -13,10 +14,12 @@
 #include "kernels/ref/window.h"
 
 enum {
-    WORKSPACE_MOST = 1 << 30, /* bytes of a plan */
-    WORKSPACE_PART = 4,       /* nor may it have more than one of so many parts of what is free */
-    PIECE = 256,              /* what arrays of a trial are rounded up to */
-    ROUNDS = 3,               /* of measuring; the fastest counts */
+    WORKSPACE_MOST = 1 << 30,  /* bytes of a plan */
+    WORKSPACE_PART = 4,        /* nor may it have more than one of so many parts of what is free */
+    WORKSPACE_TIMES = 4,       /* nor than so many times its images */
+    WORKSPACE_FREE = 64 << 20, /* but as much it always may */
+    PIECE = 256,               /* what arrays of a trial are rounded up to */
+    ROUNDS = 3,                /* of measuring; the fastest counts */
     FORMS = 3
 };
 
@@ -30,6 +33,11 @@ struct chooser {
 
 /* ---- measuring ---- */
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Arrays to measure on, in one block of memory. */
 struct trial {
     const struct chooser *chooser;
@@ -38,6 +46,9 @@ struct trial {
     struct dp_cuda_scratch workspace;
     struct dp_cudnn_arrays arrays;
     float *gradient; /* of weights, converted to float32 */
+    size_t bytes;    /* of the block */
+    bool times;      /* or only checks */
+    bool exact;      /* factors may not be rounded */
     struct dp_cuda_clock clock;
 };
 
@@ -66,6 +77,7 @@ static dp_status trial_create(struct trial *trial)
     trial->arrays =
         (struct dp_cudnn_arrays){memory, memory + x, memory + x + w, memory + x + w + y + w, NULL};
     trial->gradient = (float *)(void *)(memory + x + w + y);
+    trial->bytes = all;
     DP_TRY(dp_cuda_fill(s, memory, s->type, all / element, 1));
     return dp_cuda_clock_open(&trial->clock);
 }
@@ -100,6 +112,91 @@ static dp_status trial_run(void *context)
     return finish(t);
 }
 
+/* Where a single 1 in an array of float32, all else of which is 0, leaves the numbers of another in
+ * the product. Indices are elements. */
+struct probe {
+    void *ones, *factors, *product;
+    size_t bytes; /* of ones */
+    size_t one, factor, step, found, count;
+};
+
+/* Pixel `after` of the images after the window and pixel `before` of those before it meet in the
+ * window's first weights. */
+static struct probe probe_of(const struct trial *t, size_t before, size_t after)
+{
+    const struct dp_conv_case *conv = t->chooser->conv;
+    const struct dp_window *w = &conv->window;
+    const struct dp_cudnn_arrays *a = &t->arrays;
+    const size_t x = conv->rows * dp_window_in(w) * sizeof(float);
+    const size_t y = conv->rows * dp_window_out(w) * sizeof(float);
+    const size_t fan = dp_window_fan(w), kernel = w->kernel_h * w->kernel_w;
+    const size_t in = (before * w->in_w + before) * w->in_c;
+    const size_t out = (after * w->out_w + after) * w->out_c;
+
+    switch (conv->use) {
+    case DP_CONV_FORWARD:
+        return (struct probe){
+            a->x, a->w, a->y, x, in, 0, kernel * fan, out, w->out_c * fan / w->in_c};
+    case DP_CONV_BACKWARD_DATA:
+        return (struct probe){a->y, a->w, a->x, y, out, 0, 1, in, fan};
+    default:
+        return (struct probe){a->y, a->x, a->w, y, out, in, 1, 0, fan};
+    }
+}
+
+static bool are_equal(const float *found, const float *wanted, size_t count, bool rectified)
+{
+    float most = 0.0f, error = 0.0f;
+
+    for (size_t i = 0; i < count; i++) {
+        const float value = rectified && wanted[i] < 0.0f ? 0.0f : wanted[i];
+        const float off = fabsf(found[i] - value);
+        most = fabsf(value) > most ? fabsf(value) : most;
+        error = off <= error ? error : off; /* or a NaN */
+    }
+    return error <= 1e-5f * most;
+}
+
+/* Whether a plan computes with the factors that it is given, and loses no digits. cuDNN has notes
+ * for that, but not of all engines: number 17 of version 9.19 makes gradients of weights of 5x5
+ * that are off by 5e-4 of their size, and has no note. */
+static dp_status check_factors(const struct trial *t, const struct dp_cudnn_plan *plan, bool *good)
+{
+    enum { MOST = 32 };
+    static const float one = 1.0f;
+    const struct chooser *c = t->chooser;
+    struct dp_stream *s = c->stream;
+    const struct dp_window *w = &c->conv->window;
+    const size_t after = (w->padding + w->stride - 1) / w->stride;
+    const size_t before = after * w->stride - w->padding;
+    const struct probe p = probe_of(t, before, after);
+    const size_t count = least(p.count, MOST);
+    const cudaStream_t queue = dp_cuda_of(s)->queue;
+    float found[MOST], wanted[MOST];
+
+    *good = true;
+    if (after >= w->out_h || after >= w->out_w || before >= w->in_h || before >= w->in_w) {
+        return DP_OK; /* there are no such pixels */
+    }
+    DP_TRY(DP_CUDA(cudaMemsetAsync(t->arrays.bias, 0, w->out_c * sizeof(float), queue)));
+    DP_TRY(DP_CUDA(cudaMemsetAsync(p.ones, 0, p.bytes, queue)));
+    DP_TRY(s->device->upload(s, (float *)p.ones + p.one, &one, sizeof(one)));
+    *good = dp_cudnn_plan_try(c->library, c->handle, plan, &t->arrays) == 0;
+    (void)cudaGetLastError(); /* one that lasts comes again */
+    DP_TRY(
+        s->device->download(s, found, (const float *)p.product + p.found, count * sizeof(float)));
+    for (size_t i = 0; i < count; i++) {
+        DP_TRY(s->device->download(s, &wanted[i], (const float *)p.factors + p.factor + i * p.step,
+                                   sizeof(float)));
+    }
+    DP_TRY(s->device->synchronize(s));
+    *good = *good && are_equal(found, wanted, count, t->form.fused && c->conv->act == DP_ACT_RELU);
+    if (!*good) {
+        DP_DEBUG("an engine of cuDNN is left out: products are not those of float32");
+    }
+    return dp_cuda_fill(s, t->arrays.x, DP_TYPE_F32, t->bytes / sizeof(float), 1);
+}
+
 /* Uses a workspace of its own: the stream's has the size of the chosen plans. */
 static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, float best,
                                float *ms)
@@ -107,6 +204,7 @@ static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, 
     struct trial *trial = context;
     struct dp_stream *s = trial->chooser->stream;
     const size_t bytes = plan->workspace_bytes;
+    bool good = true;
 
     *ms = INFINITY;
     if (bytes > trial->workspace.bytes) {
@@ -119,7 +217,14 @@ static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, 
     }
     trial->arrays.workspace = trial->workspace.memory;
     trial->plan = plan;
-    return dp_cuda_clock_time(&trial->clock, s, trial_run, trial, ROUNDS, best, ms);
+    if (trial->exact) {
+        DP_TRY(check_factors(trial, plan, &good));
+    }
+    if (good && (trial->times || !trial->exact)) {
+        return dp_cuda_clock_time(&trial->clock, s, trial_run, trial, ROUNDS, best, ms);
+    }
+    *ms = good ? 0.0f : INFINITY;
+    return DP_OK;
 }
 
 /* ---- forms ---- */
@@ -144,13 +249,18 @@ static int forms_of(const struct chooser *c, struct dp_cudnn_form forms[FORMS])
     return count;
 }
 
-/* Bytes that a plan may want: no more than a part of what is free. */
-static size_t workspace_most(void)
+/* Bytes that a plan may want: no more than a part of what is free, and little for small images:
+ * lenet would take 2 GiB for what it computes in 0.1 ms. */
+static size_t workspace_most(const struct chooser *c)
 {
+    const struct dp_window *w = &c->conv->window;
+    const size_t images = c->conv->rows * (dp_window_in(w) + dp_window_out(w)) *
+                          dp_type_bytes(c->stream->type) * WORKSPACE_TIMES;
     size_t left = 0, total = 0;
 
     (void)cudaMemGetInfo(&left, &total);
-    return left / WORKSPACE_PART < WORKSPACE_MOST ? left / WORKSPACE_PART : WORKSPACE_MOST;
+    return least(left / WORKSPACE_PART,
+                 least(WORKSPACE_MOST, images > WORKSPACE_FREE ? images : WORKSPACE_FREE));
 }
 
 static dp_status try_form(const struct chooser *c, const struct dp_cudnn_form *form,
@@ -162,7 +272,7 @@ static dp_status try_form(const struct chooser *c, const struct dp_cudnn_form *f
                                           .tf32 = s->tf32,
                                           .fuses = form->fused,
                                           .loses_nan = form->loses_nan,
-                                          .workspace_bytes = workspace_most()};
+                                          .workspace_bytes = workspace_most(c)};
 
     return dp_cudnn_plan_create(c->library, c->handle, c->conv, &request, search, plan);
 }
@@ -196,9 +306,10 @@ static dp_status consider(const struct chooser *c, const struct dp_cudnn_form *f
     return status;
 }
 
-/* trial NULL: takes the first engine without measuring. */
+/* Where the trial times nothing, the first engine that it accepts; trial NULL: the first one. */
 static dp_status choose_form(const struct chooser *c, struct trial *trial, struct best *best)
 {
+    const bool times = trial != NULL && trial->times;
     static const int modes[] = {DP_CUDNN_HEUR_MODE_INSTANT, DP_CUDNN_HEUR_MODE_FALLBACK};
     const struct dp_cudnn_clock clock = {trial, trial_measure};
     struct dp_cudnn_form forms[FORMS];
@@ -210,9 +321,10 @@ static dp_status choose_form(const struct chooser *c, struct trial *trial, struc
         const bool any = best->plan.execution != NULL;
         const struct dp_cudnn_search search = {.mode = modes[i / count],
                                                .clock = trial != NULL ? &clock : NULL,
+                                               .first = !times,
                                                .best_ms = any ? best->plan.ms : INFINITY};
         bool found;
-        if ((any && trial == NULL) || (form->loses_nan && keeps_nan)) {
+        if ((any && !times) || (form->loses_nan && keeps_nan)) {
             continue;
         }
         DP_TRY(consider(c, form, &search, trial, best, &found));
@@ -271,8 +383,10 @@ static dp_status recall(const struct chooser *c, const char *value, struct trial
         }
     }
     const struct dp_cudnn_pick pick = {(int)number[2], (int)number[3], number[4]};
-    const struct dp_cudnn_search search = {pick.mode, &pick, trial != NULL ? &clock : NULL,
-                                           INFINITY};
+    const struct dp_cudnn_search search = {.mode = pick.mode,
+                                           .pick = &pick,
+                                           .clock = trial != NULL ? &clock : NULL,
+                                           .best_ms = INFINITY};
     const struct dp_cudnn_form form = {.fused = number[0] != NOT_FUSED,
                                        .loses_nan = number[0] == FUSED_LOSES_NAN,
                                        .weights = number[1] == DP_TYPE_F32 ? DP_TYPE_F32
@@ -284,26 +398,29 @@ static dp_status recall(const struct chooser *c, const char *value, struct trial
 static dp_status choose(const struct chooser *c, struct trial *trial, struct best *best)
 {
     struct dp_algo_choices *algo_choices = c->stream->algo_choices;
-    struct trial *measured = NULL;
+    struct trial *tried;
     char key[DP_ALGO_CHOICE_KEY];
     const char *value;
 
     choice_key(c, key);
     DP_TRY(dp_algo_choices_ask(algo_choices, key, &value));
-    if (value != NULL || dp_algo_choices_open(algo_choices)) {
+    trial->exact = c->stream->type == DP_TYPE_F32 && !c->stream->tf32;
+    trial->times = dp_algo_choices_open(algo_choices);
+    if (value != NULL || trial->times || trial->exact) {
         DP_TRY(trial_create(trial));
-        measured = trial->arrays.x != NULL ? trial : NULL;
     }
+    tried = trial->arrays.x != NULL ? trial : NULL;
     if (value != NULL) {
-        DP_TRY(recall(c, value, measured, best));
+        DP_TRY(recall(c, value, tried, best));
         if (best->plan.execution != NULL) {
             return DP_OK;
         }
         DP_DEBUG("%s: what was chosen before does not run here", key);
     }
-    measured = dp_algo_choices_open(algo_choices) ? measured : NULL;
-    DP_TRY(choose_form(c, measured, best));
-    return measured != NULL && best->plan.execution != NULL ? note(c, best, key) : DP_OK;
+    tried = trial->times || trial->exact ? tried : NULL;
+    DP_TRY(choose_form(c, tried, best));
+    return tried != NULL && trial->times && best->plan.execution != NULL ? note(c, best, key)
+                                                                         : DP_OK;
 }
 
 dp_status dp_cudnn_choose(struct dp_stream *s, const struct dp_cudnn *library, void *handle,

@@ -36,6 +36,8 @@
     X(NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1)                        \
     X(NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, 2)                \
     X(NUMERICAL_NOTE_NONDETERMINISTIC, 4)                           \
+    X(NUMERICAL_NOTE_WINOGRAD_TILE_6x6, 7)                          \
+    X(NUMERICAL_NOTE_WINOGRAD_TILE_13x13, 8)                        \
     X(TYPE_HANDLE, 0)                                               \
     X(TYPE_DATA_TYPE, 1)                                            \
     X(TYPE_BOOLEAN, 2)                                              \

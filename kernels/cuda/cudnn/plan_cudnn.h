@@ -61,7 +61,7 @@ struct dp_cudnn_arrays {
 };
 
 /* Finds out how long a plan takes, in ms, or a little of that where it takes more than twice
- * `best`; INFINITY: it cannot be run here. */
+ * `best`; INFINITY: it cannot be run here, or is not exact enough. */
 struct dp_cudnn_clock {
     void *context;
     dp_status (*measure)(void *context, const struct dp_cudnn_plan *plan, float best, float *ms);
@@ -72,6 +72,7 @@ struct dp_cudnn_search {
     int mode;                           /* of heuristics */
     const struct dp_cudnn_pick *pick;   /* that one of this mode and no other; NULL: any */
     const struct dp_cudnn_clock *clock; /* the fastest; NULL: the first one */
+    bool first;                         /* with a clock: the first that has a time */
     float best_ms;                      /* of what was found before; INFINITY: nothing was */
 };
 

@@ -22,6 +22,7 @@ struct dp_outcome {
     bool too_slow;   /* rank 0: requests to stop (failure_stop.min_samples_per_second) */
     bool late_stop;  /* asked to stop after the last step: the run only saves and reports */
     bool unwritable; /* the run is stopped since metrics.jsonl cannot be written */
+    bool done;       /* it has ended well */
 };
 
 /* Whether there is time for more than to save and to report. */

@@ -90,7 +90,7 @@ done:
 
 static dp_status steps_of(struct training *training, struct dp_trainer *t)
 {
-    const struct dp_fault *faults = dp_trainer_group(t)->size > 1 ? training->job->faults : NULL;
+    struct dp_fault *faults = dp_trainer_group(t)->size > 1 ? training->job->faults : NULL;
     struct dp_step_report report;
 
     DP_TRY(dp_trainer_init(t));

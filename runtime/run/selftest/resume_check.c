@@ -45,7 +45,7 @@ static dp_status steps_of(struct dp_training *run, const struct part *part)
     struct dp_step_result result;
 
     DP_TRY(dp_run_configure(&run->job));
-    dp_fault_injection_end(run->job.faults, run->job.world->all->rank);
+    dp_fault_injection_end(run->job.faults, run->job.world->all->rank, false, 0);
     dp_faults_destroy(run->job.faults); /* they are for other checks */
     run->job.faults = NULL;
     DP_TRY(dp_run_setup(run, NULL));

@@ -59,6 +59,7 @@ static size_t sums(struct dp_group *group, const void *arg)
     struct dp_comm *comm = NULL;
     /* another rank may have failed before this one has its memory */
     dp_status status = x == NULL ? DP_ERR_CANCELLED : DP_OK;
+    bool damaged = false;
     size_t wrong;
 
     status = status == DP_OK && trial->checked ? dp_message_checks_begin(group) : status;
@@ -68,12 +69,13 @@ static size_t sums(struct dp_group *group, const void *arg)
         x[i] = 1.0f;
     }
     if (status == DP_OK && group->rank == 1) {
-        status = dp_message_damage_next(group, 30);
+        status = dp_message_damage_next(group, 30, &damaged);
     }
     status = status == DP_OK
                  ? dp_comm_sum(comm, (struct dp_slice){x, COUNT, sizeof(float)}, DP_KEEP_ALL)
                  : status;
     wrong = status != (group->rank == 1 ? trial->expected : DP_OK) && status != DP_ERR_CANCELLED;
+    wrong += damaged != (group->rank == 1) && status == trial->expected;
     if (status != DP_OK) {
         dp_group_leave(group, status);
     }

@@ -215,14 +215,16 @@ static struct dp_stream *typed_stream(const char *name, enum dp_type type)
     return s;
 }
 
-/* Gradients of weights are float32; cuDNN may have made them of narrow numbers, rounded once. */
+/* Gradients of weights are float32; cuDNN may make them of narrow numbers, rounded once: where that
+ * is faster, and in the library on the host where channels are odd. */
 static void check_engine(enum dp_conv_engine engine, enum dp_type type, const struct dp_window *w,
                          size_t n)
 {
     struct dp_stream *ref = typed_stream("ref", type), *s = typed_stream(tested_device(), type);
     struct work wanted = work_open(ref, w, 1 + n % 3), found = work_open(ref, w, 1 + n % 3);
     const size_t pixels = found.rows * found.w.out_h * found.w.out_w;
-    const bool rounded = engine != DP_CONV_CUBLAS && (w->in_c % 8 != 0 || w->out_c % 8 != 0);
+    const bool any = getenv("DP_HOST_CUDNN") == NULL || w->in_c % 8 != 0 || w->out_c % 8 != 0;
+    const bool rounded = engine != DP_CONV_CUBLAS && any;
     const double step = !rounded ? 0 : type == DP_TYPE_BF16 ? 0x1p-8 : 0x1p-11;
 
     s->conv = engine;
@@ -331,10 +333,10 @@ static void without_a_cudnn_plan_cublas_computes_or_it_is_refused(void **state)
     stream_close(ref);
 }
 
-/* One warning, however many fail. */
+/* One warning, however many fail; of float32 none is taken without being run. */
 static void after_a_cudnn_failure_cublas_computes_or_it_is_refused(void **state)
 {
-    struct dp_stream *ref = typed_stream("ref", DP_TYPE_F32), *s;
+    struct dp_stream *ref = typed_stream("ref", DP_TYPE_BF16), *s;
     struct work k = work_open(ref, &windows[0], 1);
     (void)state;
 
@@ -344,13 +346,13 @@ static void after_a_cudnn_failure_cublas_computes_or_it_is_refused(void **state)
         skip();
     }
     stderr_begin();
-    check_engine(DP_CONV_AUTO, DP_TYPE_F32, &windows[0], 0);
+    check_engine(DP_CONV_AUTO, DP_TYPE_BF16, &windows[0], 0);
     stderr_end();
     assert_non_null(strstr(stderr_text, "warning: cuDNN fails at a convolution 6x5x8 -> 6x5x16 by "
                                         "3x3 of 1 row: CUDNN_STATUS_BAD_PARAM; it is computed by "
                                         "cublas from here on\n"));
     assert_ptr_equal(strchr(stderr_text, '\n'), strrchr(stderr_text, '\n'));
-    s = typed_stream(tested_device(), DP_TYPE_F32);
+    s = typed_stream(tested_device(), DP_TYPE_BF16);
     s->conv = DP_CONV_CUDNN;
     OK(prepare(s, &k));
     stderr_begin();

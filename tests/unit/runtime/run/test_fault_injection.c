@@ -169,6 +169,83 @@ static void after_a_loss_ranks_are_named_by_their_first_numbers(void **state)
     dp_faults_destroy(first);
 }
 
+/* What the end of a run with these faults says, which began after step 2. */
+static void expect_at_end(const char *faults, bool finished, const char *expected)
+{
+    struct dp_fault *first = NULL;
+
+    assert_int_equal(dp_faults_create(faults, &first), DP_OK);
+    dp_fault_injection_start(first, 1);
+    stderr_begin();
+    dp_fault_injection_end(first, 1, finished, 2);
+    stderr_end();
+    dp_faults_destroy(first);
+    assert_string_equal(stderr_text, expected);
+}
+
+static void a_finished_run_warns_of_what_has_not_happened(void **state)
+{
+    static const char faults[] = "kill:rank=1,step=7;kill:rank=0,step=7;slow:rank=1,step=2,ms=1;"
+                                 "stop:rank=1,step=5,bucket=1;slow:rank=1,ms=1;"
+                                 "eio:rank=1,write=9;nomem:rank=1,alloc=1000";
+    (void)state;
+
+    expect_at_end(
+        faults, true,
+        "lockstep: warning: DP_FAULT: kill has not happened: there was no step 7\n"
+        "lockstep: warning: DP_FAULT: stop has not happened: no step 5 waited for bucket 1\n"
+        "lockstep: warning: DP_FAULT: slow has not happened: there was no step\n"
+        "lockstep: warning: DP_FAULT: eio has not happened: 0 calls changed files\n"
+        "lockstep: warning: DP_FAULT: nomem has not happened: there were 0 allocations\n");
+    expect_at_end(faults, false, "");
+}
+
+/* A rank of two that sum in shared memory, or by messages: one of these is to change. */
+static size_t miss_a_message(struct dp_group *group, const void *arg)
+{
+    const struct trial *trial = arg;
+    struct dp_step_report report;
+    struct dp_fault *first = NULL;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 1;
+
+    if (small_run_trainer(&trial->run, group, 2, &t) == DP_OK &&
+        dp_faults_create(trial->text, &first) == DP_OK) {
+        wrong = dp_trainer_init(t) != DP_OK;
+        for (int step = 1; step <= 2; step++) {
+            wrong += dp_trainer_step(t, &report) != DP_OK;
+            wrong += dp_fault_injection_apply(first, t) != DP_OK;
+        }
+        dp_fault_injection_end(first, group->rank, true, 0);
+    }
+    dp_trainer_destroy(t);
+    dp_faults_destroy(first);
+    return wrong;
+}
+
+static void a_flip_of_a_message_needs_one(void **state)
+{
+    static const struct {
+        const char *strategy, *said;
+    } cases[] = {{"comm.strategy=shm",
+                  "lockstep: warning: DP_FAULT: flip has not happened: no message of 256 "
+                  "bytes or more came after step 1\n"},
+                 {"comm.strategy=direct", ""}};
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        struct trial trial = {.text = "flip:what=message,rank=1,bit=0"};
+        const char *const sets[] = {cases[i].strategy, NULL};
+        assert_int_equal(small_run_create(&trial.run, small_own_norm, sets), 0);
+        stderr_begin();
+        const size_t wrong = on_local_ranks(2, miss_a_message, &trial);
+        stderr_end();
+        small_run_destroy(&trial.run);
+        assert_int_equal(wrong, 0);
+        assert_string_equal(stderr_text, cases[i].said);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +254,8 @@ int main(void)
         cmocka_unit_test(every_kind_of_fault_can_happen_in_training),
         cmocka_unit_test(the_next_step_of_a_fault_is_known_beforehand),
         cmocka_unit_test(after_a_loss_ranks_are_named_by_their_first_numbers),
+        cmocka_unit_test(a_finished_run_warns_of_what_has_not_happened),
+        cmocka_unit_test(a_flip_of_a_message_needs_one),
     };
 
     return cmocka_run_group_tests_name("fault_injection", tests, NULL, NULL);

@@ -15,7 +15,7 @@ enum { STEPS = 12, FLIPPED_BEHIND = 5 };
 
 /* A fault after a step, and the values that the affected ranks saw. */
 static struct {
-    const struct dp_fault *faults;
+    struct dp_fault *faults;
     int momentum_of; /* a rank whose momentum is changed, too; -1: none */
     float before, after;
     int bucket;
@@ -50,7 +50,7 @@ static float value_of(const struct dp_trainer *t, const struct dp_fault *fault)
 /* An interlude; records the first fault. */
 static dp_status plant(struct dp_trainer *t)
 {
-    const struct dp_fault *first = planted.faults;
+    struct dp_fault *first = planted.faults;
     const bool records =
         first != NULL && (uint64_t)first->step == t->state.step && first->rank == t->group->rank;
 

@@ -51,7 +51,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
-           b"prterun has exited due to process rank")
+           b"prterun has exited due to process rank", b"MPI_ABORT was invoked on rank")
 ABORT, CALLED = b"Abort(", b"): application called MPI_Abort("  # what MPICH prints for MPI_Abort
 # What PRRTE prints where a rank ends before it is told that the job does; and its begin.
 UNREACHED = re.compile(
@@ -92,11 +92,15 @@ def is_noise(line):
 def copy_without_banner(source, target):
     """All that comes, at once but for what may be a banner, until nothing more can come."""
     kept = b""  # the beginning of a banner, or of a line that may be its first one, or MPICH's
+    left_out = False  # the last was a banner: a NUL may come after it
     while True:
         data = os.read(source, 65536)
         kept += data
         out = b""
         while kept:
+            if left_out and kept.startswith(b"\0"):
+                kept = kept[1:]
+                continue
             line = kept[: kept.find(b"\n") + 1] or kept
             if may_be_noise(line):
                 if data and not line.endswith(b"\n"):
@@ -104,14 +108,15 @@ def copy_without_banner(source, target):
                 out, kept = out + (b"" if is_noise(line) else line), kept[len(line):]
                 continue
             if line != RULE and not RULE.startswith(line):
-                out, kept = out + line, kept[len(line):]
+                out, kept, left_out = out + line, kept[len(line):], False
                 continue
             end = kept.find(b"\n" + RULE) + 1
             if end == 0 and data and len(kept) < 8192:
                 break  # the rest is still to come
             block = kept[: end + len(RULE)] if end > 0 else line
             kept = kept[len(block):]
-            out += b"" if end > 0 and any(text in block for text in BANNERS) else block
+            left_out = end > 0 and any(text in block for text in BANNERS)
+            out += b"" if left_out else block
         with contextlib.suppress(OSError):
             while out:
                 out = out[os.write(target, out):]

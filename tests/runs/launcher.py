@@ -218,9 +218,11 @@ exit 78
 def case_the_banner_of_open_mpi_5_is_left_out_and_nothing_else():
     rule = "-" * 74
     banner = (f"{rule}\nprterun detected that one or more processes exited with non-zero status,\n"
-              f"thus causing the job to be terminated.\n\n   Exit code:    66\n{rule}\n")
+              f"thus causing the job to be terminated.\n\n   Exit code:    66\n{rule}\n"
+              f"{rule}\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
+              f"  Proc: [[715,1],1]\n  Errorcode: 66\n{rule}\n\0")
     others = (f"{rule}\nThere are not enough slots\n{rule}\n", f"{rule}\n", f"{rule[:9]}", "-\n",
-              f"{rule}\nprterun detected that one or more processes\n")
+              f"{rule}\nprterun detected that one or more processes\n", "a\0\n")
     path, env = other_mpirun("mpirun", f"""cat {harness.scratch}/text >&2
 printf 'last line, not ended' >&2
 exit 66

@@ -232,9 +232,16 @@ static void note_lost(struct dp_kept_run *kept, const struct dp_world_loss *loss
     }
 }
 
+static double ms_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return (double)(end_ns - begin_ns) / 1e6;
+}
+
 bool dp_shrink_world(struct dp_world *world, struct dp_kept_run *kept)
 {
     const struct dp_run_lost_rank *lost = kept->lost;
+    const uint64_t begin_ns = dp_now_ns();
+    uint64_t made_ns;
     struct dp_world_loss loss;
 
     if (!dp_world_shrink(world, kept->lanes, &loss)) {
@@ -242,9 +249,14 @@ bool dp_shrink_world(struct dp_world *world, struct dp_kept_run *kept)
                 loss.left);
         return false;
     }
+    made_ns = dp_now_ns();
     if (share_newest(world->all, kept) != DP_OK) {
         dp_world_abort(world, dp_status_exit(DP_ERR_HUNG));
     }
+    DP_DEBUG("going on: the run ended in %.1f ms, the world was made anew in %.1f ms, the newest "
+             "state shared in %.1f ms",
+             ms_between(kept->found_ns, begin_ns), ms_between(begin_ns, made_ns),
+             ms_between(made_ns, dp_now_ns()));
     note_lost(kept, &loss, world->all->size);
     for (int i = kept->lost_before; world->all->rank == 0 && i < kept->lost_count; i++) {
         DP_WARN("rank %d (%s) has died: the others (%d) go on from memory, after step %llu",
@@ -261,7 +273,7 @@ void dp_shrink_note_step(struct dp_kept_run *kept)
     kept->snapshot = NULL;
     for (int i = 0; i < kept->lost_count; i++) {
         if (kept->lost[i].away_ms == 0.0) {
-            kept->lost[i].away_ms = (double)(dp_now_ns() - kept->found_ns) / 1e6;
+            kept->lost[i].away_ms = ms_between(kept->found_ns, dp_now_ns());
         }
     }
 }

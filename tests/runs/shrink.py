@@ -123,8 +123,10 @@ def state(out):
 def go_on(flags, env, fault, ranks, name):
     """A run from which ranks are lost, and which ends well. Returns its folder, and who was."""
     out = harness.scratch / name
-    result = train(*flags, "--out", out, ranks=ranks, env={**env, "DP_FAULT": fault})
+    result = train(*flags, "--log-level", "debug", "--out", out, ranks=ranks,
+                   env={**env, "DP_FAULT": fault})
     check(result.code == 0 and not result.errors, f"{fault}:\n{result}")
+    check("debug: going on: the run ended in " in result.err, f"how long it took:\n{result}")
     lost = run_json(out)["lost_ranks"]
     for row in lost:
         check(f"rank {row['rank']} ({row['host']}) has died: the others ({row['left']}) go on"

@@ -387,6 +387,9 @@ def play_attempt(soak, case, attempt, number, folder, results):
             acted = act(started, fault, case.setup, attempt.ranks, out, step)
     finally:
         result = started.finish(LIMIT_S)
+    if case.setup.hosts and attempt.faults[0].kind == "SIGKILL to mpirun":
+        # It is netlab that was killed, which leaves its folder.
+        subprocess.run([ROOT / "launch/netlab", "--clean"], check=False, capture_output=True)
     # It may wait for two steps of 30 ms before it asks.
     if outside and REQUEST.match(outside[0].kind) and step >= end - 2:
         acted = acted and not (result.code == 0 and f"finished after {end} step" in result.out)

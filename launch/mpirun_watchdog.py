@@ -15,8 +15,9 @@ Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, 
 LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
 soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
 out who died; its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
-banner about each job that fails, also if asked not to, and a rank of MPICH that ends the job a line
-about that: these are left out, so that our line is last.
+banner about each job that fails, also if asked not to, and now and then a line about a rank that it
+cannot reach any more; a rank of MPICH that ends the job prints a line about that: these are left
+out, so that our line is last.
 """
 import signal
 
@@ -28,6 +29,7 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -49,8 +51,12 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
-           b"prterun has exited due to process rank")
+           b"prterun has exited due to process rank", b"MPI_ABORT was invoked on rank")
 ABORT, CALLED = b"Abort(", b"): application called MPI_Abort("  # what MPICH prints for MPI_Abort
+# What PRRTE prints where a rank ends before it is told that the job does; and its begin.
+UNREACHED = re.compile(
+    rb"\[[\w.-]+:\d+\] PMIX ERROR: PMIX_ERR_UNREACH in file .*pmix_server\.c .*\n")
+UNREACHED_BEGIN = re.compile(rb"\[[\w.-]*(:\d*(\]( PMIX ERROR: .*\n?)?)?)?")
 
 
 def grace(words):
@@ -73,29 +79,44 @@ def program():
             os.access(os.path.join(os.path.dirname(real), "prterun"), os.X_OK))
 
 
+def may_be_noise(line):
+    """Whether a line, or what has come of it, begins like one that is left out."""
+    return (line.startswith(ABORT) or ABORT.startswith(line)
+            or UNREACHED_BEGIN.fullmatch(line) is not None)
+
+
+def is_noise(line):
+    return (line.startswith(ABORT) and CALLED in line) or UNREACHED.fullmatch(line) is not None
+
+
 def copy_without_banner(source, target):
     """All that comes, at once but for what may be a banner, until nothing more can come."""
     kept = b""  # the beginning of a banner, or of a line that may be its first one, or MPICH's
+    left_out = False  # the last was a banner: a NUL may come after it
     while True:
         data = os.read(source, 65536)
         kept += data
         out = b""
         while kept:
+            if left_out and kept.startswith(b"\0"):
+                kept = kept[1:]
+                continue
             line = kept[: kept.find(b"\n") + 1] or kept
-            if line.startswith(ABORT) or ABORT.startswith(line):
+            if may_be_noise(line):
                 if data and not line.endswith(b"\n"):
                     break
-                out, kept = out + (b"" if CALLED in line else line), kept[len(line):]
+                out, kept = out + (b"" if is_noise(line) else line), kept[len(line):]
                 continue
             if line != RULE and not RULE.startswith(line):
-                out, kept = out + line, kept[len(line):]
+                out, kept, left_out = out + line, kept[len(line):], False
                 continue
             end = kept.find(b"\n" + RULE) + 1
             if end == 0 and data and len(kept) < 8192:
                 break  # the rest is still to come
             block = kept[: end + len(RULE)] if end > 0 else line
             kept = kept[len(block):]
-            out += b"" if end > 0 and any(text in block for text in BANNERS) else block
+            left_out = end > 0 and any(text in block for text in BANNERS)
+            out += b"" if left_out else block
         with contextlib.suppress(OSError):
             while out:
                 out = out[os.write(target, out):]

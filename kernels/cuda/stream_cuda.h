@@ -10,7 +10,8 @@
 
 enum {
     DP_THREADS = 256,            /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 17,  /* doubles for sums on their way: 1 MiB */
+    DP_CUDA_PARTIALS = 1 << 20,  /* doubles for sums on their way: 8 MiB; of 2048 columns 1 MiB let
+                                    a sum have 64 blocks, where an H100 has 132 processors */
     DP_CUDA_COLUMNS = 32 << 20,  /* bytes of image windows written out at a time */
     DP_CUDA_WORKSPACE = 32 << 20 /* bytes for matrix products at most; what cuBLAS recommends for
                                     sm_90 */

@@ -21,7 +21,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # Of the page: name, width, height, dark; a window is never narrower than 500, a frame may be.
 PAGES = (("report-light.png", 1280, 1580, False), ("report-dark.png", 390, 1815, True))
 
-BEHIND = ("#f6f7f9", "#14171b")  # the page's own background
+PAGE_COLOUR = ("#f6f7f9", "#14171b")  # the page's own background
 
 COLUMNS, ADVANCE, LINE, EDGE = 80, 7.8, 17, 14
 BACK, INK, BOLD = "#1d2126", "#d5d9de", "#ffffff"
@@ -93,7 +93,7 @@ def draw_terminal(text, path):
 def photograph(browser, page, path, width, height, dark):
     with tempfile.TemporaryDirectory() as folder:
         around = pathlib.Path(folder, "around.html")
-        around.write_text(f'<!doctype html><body style="margin:0;background:{BEHIND[dark]}">'
+        around.write_text(f'<!doctype html><body style="margin:0;background:{PAGE_COLOUR[dark]}">'
                           f'<iframe src="{page.as_uri()}" style="border:0;display:block;'
                           f'margin:0 auto;width:{width}px;height:{height}px"></iframe>')
         shot = pathlib.Path(folder, "shot.png")

@@ -2,6 +2,7 @@
  * exchange_jobs.c - the jobs of buckets: the route that each takes to its sum, and the work before,
  * in and after its job.
  */
+#include "base/trace.h"
 #include "collectives/exchange/exchange_own.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "kernels/stream_trace.h"
@@ -110,14 +111,26 @@ static dp_status sum_on_host(void *exchange, int b)
                                   : dp_comm_sum(e->comm, gradient, e->sharding->keep);
 }
 
+/* Waits for the first piece of a bucket. A device computes after it was asked to: a bucket is ready,
+ * and its communication begins, when it is there. */
+static dp_status wait_for_bucket(struct dp_exchange *e, int b)
+{
+    struct dp_job *job = &e->buckets[b].sum;
+
+    DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
+    job->ready_ns = job->begin_ns = dp_now_ns();
+    return DP_OK;
+}
+
 /* Copies back the part of the sum that this rank needs; of the tail, what the device has made. */
 static dp_status sum_staged(void *exchange, int b)
 {
-    const struct dp_exchange *e = exchange;
+    struct dp_exchange *e = exchange;
     const struct dp_bucket *bucket = &e->plan->buckets[b];
     const struct dp_range made = dp_staging_piece(e->staging, b, 0);
     struct dp_range mine = e->sharding->mine(e->sharding_state, bucket);
 
+    DP_TRY(wait_for_bucket(e, b));
     DP_TRY(dp_staging_wait(e->staging, b, dp_staging_pieces(e->staging, b) - 1, e->group->cancel));
     DP_TRY(sum_on_host(exchange, b));
     mine.count = bucket->exact ? made.count : mine.count;
@@ -127,8 +140,9 @@ static dp_status sum_staged(void *exchange, int b)
 /* The sum of each piece is copied back while the next piece is summed. */
 static dp_status sum_pieces(void *exchange, int b)
 {
-    const struct dp_exchange *e = exchange;
+    struct dp_exchange *e = exchange;
 
+    DP_TRY(wait_for_bucket(e, b));
     for (int i = 0; i < dp_staging_pieces(e->staging, b); i++) {
         const struct dp_range piece = dp_staging_piece(e->staging, b, i);
         const struct dp_slice data = {e->grad + piece.begin, piece.count, sizeof(float)};
@@ -141,9 +155,9 @@ static dp_status sum_pieces(void *exchange, int b)
 
 static dp_status sum_codes(void *exchange, int b)
 {
-    const struct dp_exchange *e = exchange;
+    struct dp_exchange *e = exchange;
 
-    DP_TRY(dp_staging_wait(e->staging, b, 0, e->group->cancel));
+    DP_TRY(wait_for_bucket(e, b));
     DP_STREAM_SPAN(e->codes, DP_WORK_SUM, b);
     DP_TRY(dp_compression_sum(e->compression, b, e->sharding->keep));
     return dp_staging_end(e->staging, b, e->codes);

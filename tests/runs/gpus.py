@@ -217,10 +217,15 @@ def case_what_one_rank_alone_cannot_do_ends_the_job():
 
 def case_a_step_of_one_rank_waits_for_the_gpu_alone_and_copies_its_batch_alone():
     out = harness.scratch / "alone"
-    train_well(small_cfg(), *flags("auto"), "--steps", 24, "--out", out, env=gpus(1))
+    few = [f"--set={key}" for key in ("train.global_batch=4", "data.samples=64",
+                                      "data.test_samples=4", "train.eval_every=0")]
+    train_well(harness.ROOT / "models/lenet.cfg", *flags("auto", *few), "--synthetic",
+               "--steps", 16, "--out", out, env=gpus(1))
     rank = run_json(out)["ranks"][0]
     ms, copied = rank["step_ms"], rank["copied"]
     check(ms["backward"] > 10 * ms["exposed_comm"], f"a step of one rank: {ms}")
+    tail = run_json(out)["buckets"][-1]  # it is ready when the GPU has it
+    check(tail["ready_ms"] > 0.9 * ms["backward"], f"{tail} of {ms}")
     # And not what is copied to find out how fast that is.
     check(0 < copied["to_device"] < 2 * copied["input"], f"bytes a step: {copied}")
 

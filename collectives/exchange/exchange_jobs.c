@@ -111,8 +111,8 @@ static dp_status sum_on_host(void *exchange, int b)
                                   : dp_comm_sum(e->comm, gradient, e->sharding->keep);
 }
 
-/* Waits for the first piece of a bucket. A device computes after it was asked to: a bucket is ready,
- * and its communication begins, when it is there. */
+/* Waits for the first piece of a bucket. A device computes after it was asked to: a bucket is
+ * ready, and its communication begins, when it is there. */
 static dp_status wait_for_bucket(struct dp_exchange *e, int b)
 {
     struct dp_job *job = &e->buckets[b].sum;

@@ -130,12 +130,13 @@ static __global__ void dp_columns_finish_kernel(const double *partials, G g, siz
 
 /* Chunks that fill the GPU, which runs `resident` blocks at a time; none with too few rows, all
  * with room for their sums. */
-template <int N, int P> static size_t dp_column_chunks(size_t resident, size_t rows, size_t cols)
+template <int N, int P>
+static size_t dp_column_chunks(size_t partials, size_t resident, size_t rows, size_t cols)
 {
     const size_t packs = cols / P, width = dp_least(packs, DP_THREADS);
     const size_t tiles = (packs + width - 1) / width;
     const size_t useful = rows / (DP_THREADS / width * DP_FEW_ROWS * 2);
-    const size_t room = DP_CUDA_PARTIALS / (N * cols);
+    const size_t room = partials / (N * cols);
     const size_t chunks = dp_least(resident / tiles, dp_least(useful, room));
 
     return chunks > 0 ? chunks : 1;
@@ -147,7 +148,8 @@ static dp_status dp_columns_sum(struct dp_stream *s, size_t rows, size_t cols, F
 {
     const size_t shared = N * P * DP_THREADS * sizeof(double);
     const size_t resident = dp_resident(s, dp_columns_kernel<N, P, F>, DP_THREADS, shared);
-    const size_t chunks = dp_column_chunks<N, P>(resident, rows, cols);
+    const size_t chunks =
+        dp_column_chunks<N, P>(dp_cuda_partials(dp_cuda_of(s)->processors), resident, rows, cols);
     double *partials = dp_cuda_of(s)->partials;
 
     DP_LAUNCH((dp_columns_kernel<N, P, F>), dp_blocks(s, cols / P * chunks * DP_THREADS),

@@ -55,6 +55,7 @@ static void cuda_room(struct dp_device_room *room)
 {
     struct cudaDeviceProp properties;
     const int gpu = dp_cuda_unit();
+    int processors = 0;
 
     dp_cuda_enter(gpu);
     memset(room, 0, sizeof(*room));
@@ -63,7 +64,9 @@ static void cuda_room(struct dp_device_room *room)
         (void)snprintf(room->name, sizeof(room->name), "cuda:%d (%.64s)", gpu, properties.name);
     }
     (void)cudaMemGetInfo(&room->left, &room->total);
-    room->workspace = DP_CUDA_PARTIALS * sizeof(double) + DP_CUDA_COLUMNS + DP_CUDA_WORKSPACE;
+    (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+    room->workspace =
+        dp_cuda_partials(processors) * sizeof(double) + DP_CUDA_COLUMNS + DP_CUDA_WORKSPACE;
     (void)pthread_mutex_lock(&blocks_mutex);
     room->peak = used_most;
     memcpy(room->used, used, sizeof(room->used));
@@ -286,7 +289,8 @@ static dp_status stream_open(struct dp_cuda *cuda)
     cuda->blocks = cuda->processors * BLOCKS_PER_PROCESSOR;
     DP_TRY(DP_CUDA(cudaStreamCreateWithFlags(&cuda->queue, cudaStreamNonBlocking)));
     DP_TRY(DP_CUDA(cudaEventCreateWithFlags(&cuda->mark, cudaEventDisableTiming)));
-    cuda->partials = cuda_alloc(DP_MEM_WORKSPACE, DP_CUDA_PARTIALS * sizeof(double));
+    cuda->partials =
+        cuda_alloc(DP_MEM_WORKSPACE, dp_cuda_partials(cuda->processors) * sizeof(double));
     if (cuda->partials == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "stream of device cuda");
     }

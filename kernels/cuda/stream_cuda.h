@@ -10,8 +10,9 @@
 
 enum {
     DP_THREADS = 256,            /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 20,  /* doubles for sums on their way: 8 MiB; of 2048 columns 1 MiB let
-                                    a sum have 64 blocks, where an H100 has 132 processors */
+    DP_CUDA_PARTIALS = 1 << 17,  /* doubles for sums on their way: 1 MiB, at least */
+    DP_CUDA_EACH = 8192,         /* and of each processor: two sums of 2048 columns and two chunks.
+                                    With 1 MiB they ran on 64 of an H100's 132 */
     DP_CUDA_COLUMNS = 32 << 20,  /* bytes of image windows written out at a time */
     DP_CUDA_WORKSPACE = 32 << 20 /* bytes for matrix products at most; what cuBLAS recommends for
                                     sm_90 */
@@ -49,7 +50,7 @@ struct dp_cuda {
     int processors;
     int blocks; /* of DP_THREADS threads, as many as the GPU runs at a time at most */
     struct dp_cuda_fit fits[DP_CUDA_FITS];
-    double *partials; /* device; [DP_CUDA_PARTIALS] */
+    double *partials; /* device; [dp_cuda_partials(processors)] */
     struct dp_matmuls *matmuls;
     struct dp_convs *convs;                 /* of cuDNN; NULL: none was prepared */
     struct dp_cuda_scratch columns;         /* grows only in conv_prepare, and where cuDNN fails */
@@ -57,6 +58,13 @@ struct dp_cuda {
     bool recorded;                          /* there may be recordings of it */
     struct dp_cuda_kept *kept;              /* owned */
 };
+
+static inline size_t dp_cuda_partials(int processors)
+{
+    const size_t all = (size_t)processors * DP_CUDA_EACH, least = DP_CUDA_PARTIALS;
+
+    return all > least ? all : least;
+}
 
 extern const struct dp_device dp_device_cuda;
 

@@ -77,7 +77,7 @@ def case_without_memory_for_a_second_state_one_rank_alone_is_not_measured():
     out = harness.scratch / "out"
     result = train_well(cfg, *flags()[:2], "--set", "comm.strategy=staged", "--steps", "2", "--set",
                         "train.global_batch=2", "--set", "checkpoint.every_steps=0", "--out", out,
-                        ranks=2, env={"DP_CUDA_GPUS": "2", "DP_CUDA_MEMORY": str(state + 82 * MIB)})
+                        ranks=2, env={"DP_CUDA_GPUS": "2", "DP_CUDA_MEMORY": str(state + 75 * MIB)})
     found = run_json(out)
     same((found["exit"], found["baseline"]["source"]), ("finished", "not measured"), result)
     same(result.err.count("no memory to measure one rank alone"), 1, result)

@@ -54,8 +54,7 @@ static void account(const struct block *block, bool more)
 static void cuda_room(struct dp_device_room *room)
 {
     struct cudaDeviceProp properties;
-    const int gpu = dp_cuda_unit();
-    int processors = 0;
+    int gpu = dp_cuda_unit(), processors = 0;
 
     dp_cuda_enter(gpu);
     memset(room, 0, sizeof(*room));

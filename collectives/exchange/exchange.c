@@ -380,6 +380,11 @@ bool dp_exchange_sums(const struct dp_exchange *e)
     return e->comm->strategy->sum != NULL;
 }
 
+bool dp_exchange_sums_on_gpus(const struct dp_exchange *e)
+{
+    return e->gpus != NULL && e->group->size > 1;
+}
+
 bool dp_exchange_keeps_order(const struct dp_exchange *e)
 {
     return e->sharding->sum != NULL ||

@@ -97,6 +97,10 @@ const struct dp_compression *dp_exchange_compression(const struct dp_exchange *e
 /* Whether gradients are shared: not with strategy none, where each rank keeps its own. */
 bool dp_exchange_sums(const struct dp_exchange *exchange);
 
+/* Whether GPUs sum the buckets of several ranks: then dp_exchange_wait() only queues what follows a
+ * sum, but for the tail. */
+bool dp_exchange_sums_on_gpus(const struct dp_exchange *exchange);
+
 /* Whether sums keep the order of the tree over ranks (strategy.h). */
 bool dp_exchange_keeps_order(const struct dp_exchange *exchange);
 

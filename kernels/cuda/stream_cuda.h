@@ -9,12 +9,12 @@
 #include "kernels/device.h"
 
 enum {
-    DP_THREADS = 256,            /* of a block, unless a kernel says otherwise */
-    DP_CUDA_PARTIALS = 1 << 17,  /* doubles for sums on their way: 1 MiB, at least */
-    DP_CUDA_EACH = 8192,         /* and of each processor: two sums of 2048 columns and two chunks.
+    DP_THREADS = 256,             /* of a block, unless a kernel says otherwise */
+    DP_CUDA_PARTIALS = 1 << 17,   /* doubles for sums on their way: 1 MiB, at least */
+    DP_CUDA_PARTIALS_EACH = 8192, /* and of each processor: two sums of 2048 columns and two chunks.
                                     With 1 MiB they ran on 64 of an H100's 132 */
-    DP_CUDA_COLUMNS = 32 << 20,  /* bytes of image windows written out at a time */
-    DP_CUDA_WORKSPACE = 32 << 20 /* bytes for matrix products at most; what cuBLAS recommends for
+    DP_CUDA_COLUMNS = 32 << 20,   /* bytes of image windows written out at a time */
+    DP_CUDA_WORKSPACE = 32 << 20  /* bytes for matrix products at most; what cuBLAS recommends for
                                     sm_90 */
 };
 
@@ -61,7 +61,7 @@ struct dp_cuda {
 
 static inline size_t dp_cuda_partials(int processors)
 {
-    const size_t all = (size_t)processors * DP_CUDA_EACH, least = DP_CUDA_PARTIALS;
+    const size_t all = (size_t)processors * DP_CUDA_PARTIALS_EACH, least = DP_CUDA_PARTIALS;
 
     return all > least ? all : least;
 }

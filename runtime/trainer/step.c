@@ -68,15 +68,16 @@ dp_status dp_trainer_step(struct dp_trainer *t, struct dp_step_report *report)
     return dp_step_hooks_call(DP_STEP_AFTER_STEP, t, report);
 }
 
-/* A device with memory of its own computes after compute() has returned. It is waited for here, so
- * that what is waited for next is sums alone: else all of the step would count as exposed
- * communication. No update comes later for that: those of a bucket are queued after its sum, on the
- * stream that computes. */
+/* A device with memory of its own computes after compute() has returned. Where sums are waited for
+ * on the host, it is waited for first: else all of the step would count as exposed communication.
+ * Where GPUs sum, updates are queued after sums that have not begun, so nothing waits. */
 static dp_status wait_for_gradients(const struct dp_trainer *t)
 {
     DP_SPAN(DP_PHASE_BACKWARD, (int64_t)t->state.step);
 
-    return t->device->host_memory ? DP_OK : t->device->synchronize(t->compute.stream);
+    return t->device->host_memory || dp_exchange_sums_on_gpus(t->exchange)
+               ? DP_OK
+               : t->device->synchronize(t->compute.stream);
 }
 
 static void inject_faults(struct dp_trainer *t, int bucket, bool summed)

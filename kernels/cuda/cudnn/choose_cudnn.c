@@ -217,13 +217,14 @@ static dp_status trial_measure(void *context, const struct dp_cudnn_plan *plan, 
     }
     trial->arrays.workspace = trial->workspace.memory;
     trial->plan = plan;
-    if (trial->exact) {
+    *ms = 0.0f;
+    if (trial->times || !trial->exact) {
+        DP_TRY(dp_cuda_clock_time(&trial->clock, s, trial_run, trial, ROUNDS, best, ms));
+    }
+    if (trial->exact && *ms < best) { /* others are not chosen */
         DP_TRY(check_factors(trial, plan, &good));
+        *ms = good ? *ms : INFINITY;
     }
-    if (good && (trial->times || !trial->exact)) {
-        return dp_cuda_clock_time(&trial->clock, s, trial_run, trial, ROUNDS, best, ms);
-    }
-    *ms = good ? 0.0f : INFINITY;
     return DP_OK;
 }
 

@@ -57,6 +57,15 @@ static dp_status make_preferred(const struct dp_prepared_onednn *all,
     return status;
 }
 
+static dp_status add_amx(struct trial *t)
+{
+    if (dp_prepared_has_amx(t->key)) {
+        DP_TRY(dp_prepared_conv_create_amx(t->key, &t->list[t->count].conv));
+        t->count++;
+    }
+    return DP_OK;
+}
+
 /* Adds an implementation, unless there is one of its name: choices know them by name. Plain C++ is
  * out of the question where there is anything else. */
 static bool add_candidate(void *context, const_dnnl_primitive_desc_t desc)
@@ -108,8 +117,12 @@ static dp_status recall(const struct dp_prepared_onednn *all, const struct dp_pr
     if (strcmp((*conv)->code, code) == 0) {
         return DP_OK;
     }
-    DP_TRY(dp_onednn_each_conv(&what, recall_named, &recalled));
-    DP_TRY(recalled.status);
+    if (strcmp(code, DP_PREPARED_AMX) == 0 && dp_prepared_has_amx(key)) {
+        DP_TRY(dp_prepared_conv_create_amx(key, &recalled.conv));
+    } else {
+        DP_TRY(dp_onednn_each_conv(&what, recall_named, &recalled));
+        DP_TRY(recalled.status);
+    }
     if (recalled.conv != NULL) {
         dp_prepared_conv_destroy(*conv);
         *conv = recalled.conv;
@@ -137,7 +150,8 @@ static dp_status place(const struct dp_prepared_key *key, struct dp_prepared_arr
     for (size_t i = 0; i < bytes / sizeof(**memory); i++) {
         (*memory)[i] = SMALL;
     }
-    *arrays = (struct dp_prepared_arrays){block, block + x, block + x + y, block + x + y + weights};
+    *arrays = (struct dp_prepared_arrays){block, block + x, block + x + y, block + x + y + weights,
+                                          false};
     return DP_OK;
 }
 
@@ -242,8 +256,11 @@ static dp_status choose(struct dp_stream *s, const char *name, struct dp_prepare
     struct trial t = {.all = s->state, .key = &(*conv)->key, .list = {{*conv, 0}}, .count = 1};
     const struct dp_onednn_conv what = described(t.all, t.key);
     int best = 0;
-    dp_status status = dp_onednn_each_conv(&what, add_candidate, &t);
+    dp_status status = add_amx(&t);
 
+    if (status == DP_OK) {
+        status = dp_onednn_each_conv(&what, add_candidate, &t);
+    }
     status = status == DP_OK ? t.status : status;
     if (status == DP_OK) {
         status = measure(s, &t);

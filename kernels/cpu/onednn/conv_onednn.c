@@ -56,7 +56,7 @@ dp_status dp_conv_forward(struct dp_stream *s, enum dp_type type, void *y, const
         return DP_OK;
     }
     DP_TRY(dp_prepared_find(s, &key, &conv));
-    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, y, weights, bias});
+    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, y, weights, bias, false});
 }
 
 dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx, const void *dy,
@@ -70,7 +70,7 @@ dp_status dp_conv_backward_data(struct dp_stream *s, enum dp_type type, void *dx
         return DP_OK;
     }
     DP_TRY(dp_prepared_find(s, &key, &conv));
-    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){dx, dy, weights, NULL});
+    return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){dx, dy, weights, NULL, false});
 }
 
 /* A batch without rows: sums become 0, or are unchanged. */
@@ -87,7 +87,8 @@ static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct
     return DP_OK;
 }
 
-/* Primitives overwrite their output. With `keep` they write to scratch, which is then added. */
+/* Primitives overwrite their output. With `keep` they write to scratch, which is then added; AMX
+ * adds by itself. */
 dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float *dw, float *db,
                                    const void *dy, const void *x, const struct dp_window *w,
                                    size_t rows, float keep)
@@ -102,9 +103,12 @@ dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float
         return no_rows(s, dw, db, w, keep);
     }
     DP_TRY(dp_prepared_find(s, &key, &conv));
+    if (conv->primitive == NULL) {
+        return dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, dy, dw, db, keep != 0});
+    }
     plain = keep != 0 ? (float *)(void *)(all->arena + conv->plain_at) : dw;
     bias = keep != 0 ? (float *)(void *)(all->arena + conv->bias_at) : db;
-    DP_TRY(dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, dy, plain, bias}));
+    DP_TRY(dp_prepared_run(s, conv, &(struct dp_prepared_arrays){x, dy, plain, bias, false}));
     if (keep != 0) {
         DP_TRY(dp_cpu_add(s, dw, plain, dp_window_weights(w)));
         if (db != NULL) {

@@ -26,14 +26,14 @@ struct dp_prepared_key {
 };
 
 /* One convolution. x, y, weights and bias are the values or their gradients, depending on the
- * use. */
+ * use. Without a primitive it is the gradient of weights by AMX (conv_weights_amx.h). */
 struct dp_prepared_conv {
     struct dp_prepared_conv *next;
     struct dp_prepared_key key;
     dnnl_primitive_t primitive;
     dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL if there is none */
     dnnl_exec_arg_t args[DP_PREPARED_ARGS];
-    const char *code; /* dp_prepared_code() */
+    const char *code; /* dp_prepared_code(), or DP_PREPARED_AMX */
     int arg_count;
 
     /* From our layout of the weights to the primitive's, or back for a gradient; NULL where they
@@ -64,6 +64,11 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
                                              const struct dp_prepared_key *key,
                                              const_dnnl_primitive_desc_t desc,
                                              struct dp_prepared_conv **out);
+/* Whether AMX can compute it, and makes it so. Errors: DP_ERR_NOMEM. */
+#define DP_PREPARED_AMX "amx_bf16"
+bool dp_prepared_has_amx(const struct dp_prepared_key *key);
+DP_CHECKED dp_status dp_prepared_conv_create_amx(const struct dp_prepared_key *key,
+                                                 struct dp_prepared_conv **out);
 void dp_prepared_conv_destroy(struct dp_prepared_conv *conv); /* NULL is allowed */
 
 /* Whether one is among the stream's. */
@@ -99,6 +104,7 @@ DP_CHECKED dp_status dp_prepared_point(dnnl_memory_t memory, const void *data);
  * weights in our layout. */
 struct dp_prepared_arrays {
     const void *x, *y, *weights, *bias; /* those that the use computes are written */
+    bool adds; /* to the gradients of weights and bias: only without a primitive */
 };
 
 /* Computes on the stream's threads. */

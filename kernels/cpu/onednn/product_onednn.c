@@ -3,11 +3,9 @@
  * summed in float32 and rounded once, after the bias.
  */
 #include <stdatomic.h>
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <cpuid.h>
-#endif
 
 #include "base/log.h"
+#include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/mixed.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/memory_onednn.h"
@@ -230,20 +228,12 @@ static bool processor_has_bf16(void)
     return __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-static bool has_tiles(void)
-{
-    enum { EXTENDED = 7, AMX_BF16 = 1 << 22 };
-    unsigned a, b, c, d;
-
-    return __get_cpuid_count(EXTENDED, 0, &a, &b, &c, &d) != 0 && (d & AMX_BF16) != 0;
-}
-
 /* Vectors of Intel's processors multiply bfloats at half of the rate of float32, or at most at the
  * same: only their tiles are faster, which a virtual machine may hide. By name, not by a clock, so
  * that ranks agree, and a resumed run has the same bits. */
 static bool is_faster(void)
 {
-    return __builtin_cpu_is("intel") == 0 || has_tiles();
+    return __builtin_cpu_is("intel") == 0 || dp_amx_has();
 }
 #else
 static bool processor_has_bf16(void)

@@ -18,6 +18,7 @@ struct dp_machine_topology {
 static const struct {
     const char *flag, *isa;
 } machine_isas[] = {
+    {"amx_bf16", "amx-bf16"},
     {"avx512_bf16", "avx512-bf16"},
     {"avx512f", "avx512"},
     {"avx2", "avx2"},

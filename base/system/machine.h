@@ -21,7 +21,7 @@ enum {
 struct dp_machine {
     char host[64];                /* without the domain */
     char model[DP_MACHINE_MODEL]; /* "AMD EPYC 7R13"; "unknown" where the system does not say */
-    char isa[16];    /* avx512-bf16 | avx512 | avx2 | avx | sse2 | sve | neon | generic */
+    char isa[16];    /* amx-bf16, avx512-bf16, avx512, avx2, avx, sse2, sve, neon or generic */
     char cpus[128];  /* "0-3,8": the CPUs of the cpuset, as numbered by the system */
     char numa[64];   /* "0" or "0-1": the NUMA nodes that hold them; "": unknown */
     int cores;       /* physical cores with a CPU in the cpuset, at least 1 */

@@ -149,6 +149,7 @@ static void the_instruction_set_is_the_best_one_listed(void **state)
         {"processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fpu sse2 avx avx2 avx512f "
          "avx512_bf16\n",
          "avx512-bf16", "Fast One"},
+        {"flags: avx512f avx512_bf16 amx_bf16 amx_tile", "amx-bf16", "unknown"},
         {"model name: A\nflags: fpu sse2 avx avx2 avx512f", "avx512", "A"},
         {"model name : B\nflags : avx2 avx sse2\n\nmodel name : C\nflags : avx512f\n", "avx2", "B"},
         {"flags : sse2 avx2x xavx2\n", "sse2", "unknown"},

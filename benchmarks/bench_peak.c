@@ -5,8 +5,8 @@
  *   bench_peak [THREADS [SECONDS]]        default: 1 0.5
  *
  * fp32_gflops and bf16_gflops are of a core, the mean over cores of each one's best slice of time;
- * bf16_gflops is null where the processor has no bfloat16 arithmetic in vectors (AVX512_BF16).
- * Tiles (AMX) are not measured.
+ * bf16_gflops is by tiles (AMX) where the processor has them, else by vectors (AVX512_BF16), and
+ * null where it has neither.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 enum { THREADS_MOST = 256, CHAINS = 16, LOOPS = 20000 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#include "kernels/cpu/amx/amx.h"
 
 /* Each returns the operations of one call. Chains do not wait for each other, so that their number
  * hides the time that one operation takes. The loops are written so that compilers keep all chains
@@ -81,6 +81,30 @@ __attribute__((target("avx512f,avx512bf16"))) static double multiply_bf16(float 
     return 4.0 * 16.0 * CHAINS * LOOPS;
 }
 
+/* Six tiles of sums; the other two are the factors. */
+DP_AMX static double multiply_tiles(float *out)
+{
+    static const uint16_t numbers[DP_AMX_TILE];
+    float sums[DP_AMX_ROWS * DP_AMX_ROWS];
+    struct dp_amx_shape before;
+
+    dp_amx_begin(&before);
+    _tile_loadd(6, numbers, 64);
+    _tile_loadd(7, numbers, 64);
+    for (int n = 0; n < LOOPS; n++) {
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_dpbf16ps(1, 6, 7);
+        _tile_dpbf16ps(2, 6, 7);
+        _tile_dpbf16ps(3, 6, 7);
+        _tile_dpbf16ps(4, 6, 7);
+        _tile_dpbf16ps(5, 6, 7);
+    }
+    _tile_stored(0, sums, 64);
+    dp_amx_end(&before);
+    out[0] = sums[0];
+    return 2.0 * DP_AMX_ROWS * DP_AMX_TILE * 6 * LOOPS;
+}
+
 typedef double work_fn(float *out);
 
 static work_fn *fp32_work(void)
@@ -92,7 +116,9 @@ static work_fn *fp32_work(void)
 
 static work_fn *bf16_work(void)
 {
-    return __builtin_cpu_supports("avx512bf16") ? multiply_bf16 : NULL;
+    return dp_amx_has()                           ? multiply_tiles
+           : __builtin_cpu_supports("avx512bf16") ? multiply_bf16
+                                                  : NULL;
 }
 #else
 typedef double work_fn(float *out);

@@ -1,5 +1,6 @@
 /* test_checkpoint.c - a checkpoint is whole, or reported as torn; failing to write one damages
  * nothing. */
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
+#include "base/files/disk.h"
 #include "base/files/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -113,6 +116,35 @@ static void flip(const char *path, long place)
     assert_int_equal(fclose(file), 0);
 }
 
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(folder);
+    while (scratch_next(folder) != NULL) {
+        count++;
+    }
+    (void)closedir(folder);
+    return count;
+}
+
+static void no_file_stays_open(void **state)
+{
+    const int before = open_files();
+    (void)state;
+
+    assert_int_equal(save(1, 3), DP_OK);
+    assert_int_equal(save(1, 3), DP_OK);
+    assert_int_equal(open_files(), before);
+    assert_true(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints")));
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("none")));
+    assert_int_equal(open_files(), before);
+    assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
+    assert_int_equal(open_files(), before);
+}
+
 static void one_flipped_bit_anywhere_is_detected(void **state)
 {
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "state.json",
@@ -172,6 +204,42 @@ static void a_full_disk_leaves_earlier_checkpoints_alone(void **state)
         assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
     }
     dp_log_set_level(DP_LOG_INFO);
+}
+
+/* Writes a checkpoint over one of the same step, while the nth of all changes to files fails.
+ * Returns how many there were. */
+static int save_with_fault(int nth, dp_status *status)
+{
+    const struct dp_fault fault = {.kind = &dp_fault_eio, .write = nth};
+    uint64_t calls[DP_FILE_CALLS];
+    int all;
+
+    assert_int_equal(save(2, 2), DP_OK);
+    dp_disk_set_faults(&fault, 0);
+    *status = save(2, 2);
+    all = (int)dp_disk_calls(calls);
+    dp_disk_set_faults(NULL, 0);
+    return all;
+}
+
+/* Whichever it is, the newest checkpoint is whole, and only what may stay is not reported. */
+static void survives_every_failed_change_of_a_file(void **state)
+{
+    int all, failed = 0;
+    dp_status status;
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    all = save_with_fault(INT_MAX, &status);
+    assert_int_equal(status, DP_OK);
+    for (int nth = 1; nth <= all; nth++) {
+        (void)save_with_fault(nth, &status);
+        assert_true(status == DP_OK || status == DP_ERR_WRITE);
+        failed += status != DP_OK;
+        assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/latest")), DP_OK);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+    assert_true(failed > all / 2);
 }
 
 static void a_place_that_cannot_hold_checkpoints_is_reported(void **state)
@@ -241,9 +309,11 @@ int main(void)
         WITH_FOLDER(weights_that_are_not_finite_are_never_published),
         WITH_FOLDER(a_checkpoint_of_the_same_step_is_replaced),
         WITH_FOLDER(the_link_is_mended_to_the_checkpoint_that_a_run_goes_on_from),
+        WITH_FOLDER(no_file_stays_open),
         WITH_FOLDER(one_flipped_bit_anywhere_is_detected),
         WITH_FOLDER(a_torn_checkpoint_is_detected),
         WITH_FOLDER(a_full_disk_leaves_earlier_checkpoints_alone),
+        WITH_FOLDER(survives_every_failed_change_of_a_file),
         WITH_FOLDER(a_place_that_cannot_hold_checkpoints_is_reported),
         WITH_FOLDER(a_read_only_folder_is_reported),
         WITH_FOLDER(survives_every_failed_allocation),

@@ -218,6 +218,29 @@ static void whole_headers_are_accepted(void **state)
                      DP_OK);
 }
 
+/* The reference implementation reads headers of 100 million bytes. */
+static void the_longest_header_is_accepted_and_a_longer_one_is_not(void **state)
+{
+    enum { MOST = 100 * 1000 * 1000 };
+    unsigned char *bytes = dp_zalloc(1, 8 + MOST + 1);
+    struct dp_safetensors *file = NULL;
+    (void)state;
+
+    assert_non_null(bytes);
+    memset(bytes + 8, ' ', MOST + 1);
+    bytes[8] = '{';
+    bytes[9] = '}';
+    for (uint64_t length = MOST; length <= MOST + 1; length++) {
+        const dp_status expected = length == MOST ? DP_OK : DP_ERR_DATA;
+        memcpy(bytes, &length, sizeof(length));
+        dp_log_set_level(DP_LOG_NONE);
+        assert_int_equal(dp_safetensors_parse(bytes, 8 + length, "test", &file), expected);
+        dp_log_set_level(DP_LOG_INFO);
+    }
+    dp_safetensors_close(file);
+    dp_free(bytes);
+}
+
 static void damaged_headers_are_refused(void **state)
 {
     static const struct {
@@ -373,6 +396,7 @@ int main(void)
         WITH_FOLDER(the_writer_refuses_invalid_tensors),
         WITH_FOLDER(a_full_disk_is_reported),
         cmocka_unit_test(whole_headers_are_accepted),
+        cmocka_unit_test(the_longest_header_is_accepted_and_a_longer_one_is_not),
         cmocka_unit_test(damaged_headers_are_refused),
         WITH_FOLDER(files_that_are_cut_off_anywhere_are_refused),
         WITH_FOLDER(truncating_an_open_file_changes_nothing),

@@ -410,6 +410,21 @@ static void pieces_of_any_length_make_the_whole(void **state)
     assert_true(theirs[1] == saved.values[CHANNELS]); /* the next pixel of the same channel */
 }
 
+/* Two rows, each of two pixels of three channels. */
+static void two_pixels_are_enough_to_be_moved(void **state)
+{
+    static const struct dp_tensor tensor = {.count = 12, .spatial = 2, .channels = 3};
+    static const float ours[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+                       expected[12] = {0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11};
+    float theirs[12], back[12];
+    (void)state;
+
+    dp_tensor_export(&tensor, ours, 0, 12, theirs);
+    assert_memory_equal(theirs, expected, sizeof(theirs));
+    dp_tensor_import(&tensor, back, 0, 12, theirs);
+    assert_memory_equal(back, ours, sizeof(back));
+}
+
 static void a_full_disk_is_reported(void **state)
 {
     (void)state;
@@ -462,6 +477,7 @@ int main(void)
         WITH_FOLDER(optimizer_state_has_pytorchs_layout_too),
         WITH_FOLDER(loose_tensors_may_be_missing_or_different),
         cmocka_unit_test(pieces_of_any_length_make_the_whole),
+        cmocka_unit_test(two_pixels_are_enough_to_be_moved),
         cmocka_unit_test(a_full_disk_is_reported),
         WITH_FOLDER(survives_every_failed_allocation),
     };

@@ -115,6 +115,25 @@ static void large_logits_neither_overflow_nor_vanish(void **state)
     }
 }
 
+/* e^200 is no float: only differences from the largest one are. */
+static void the_largest_logit_is_found_wherever_it_is(void **state)
+{
+    enum { CLASSES = 40 };
+    const struct streams *streams = *state;
+    struct dp_stream *both[] = {streams->ref, streams->tested[0]};
+
+    for (size_t k = 0; k < DP_COUNT(both); k++) {
+        for (int32_t at = 0; at < CLASSES; at++) {
+            const int32_t other = (at + 1) % CLASSES;
+            float x[CLASSES] = {0}, scale = 1, dx[CLASSES], loss, correct;
+            x[at] = 200;
+            OK(both[k]->ops->softmax_loss(both[k], dx, &loss, &correct, x, &other, 1, CLASSES,
+                                          &scale, 0));
+            assert_true(loss == 200 && correct == 0 && dx[at] == 1 && dx[other] == -1);
+        }
+    }
+}
+
 static void a_nan_reaches_the_loss(void **state)
 {
     const struct streams *streams = *state;
@@ -162,6 +181,7 @@ int main(void)
         cmocka_unit_test(loss_and_gradient_equal_the_reference),
         cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
         cmocka_unit_test(large_logits_neither_overflow_nor_vanish),
+        cmocka_unit_test(the_largest_logit_is_found_wherever_it_is),
         cmocka_unit_test(a_nan_reaches_the_loss),
         cmocka_unit_test(gradient_is_the_slope_of_the_loss),
     };

@@ -230,6 +230,11 @@ static void the_rank_that_summed_is_named(void **state)
     assert_int_equal(train(small_dense, sets, RANKS, &out), RANKS);
     assert_said(" rank 2 (here) has a wrong sum of bucket ");
     outcome_fini(&out);
+    damage.rank = 0;
+    damage.at[0] = 0;
+    assert_int_equal(train(small_dense, sets, RANKS, &out), RANKS);
+    assert_said(" rank 0 (here) has a wrong sum of bucket ");
+    outcome_fini(&out);
 }
 
 /* They are gathered piece by piece. The first of a later piece, and one of the last. */

@@ -1,0 +1,175 @@
+/*
+ * test_lane_streams.c - lanes on a device that notes which stream waits for which: all that lanes
+ * have queued comes before what uses their sum, and a lane that fails is never passed over.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/ref/ops_ref.h"
+#include "kernels/stream_trace.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+
+/* Of streams; lanes have one each. */
+enum { LANES = 4, MOST = 16 };
+
+static struct {
+    const struct dp_device *ref;
+    struct dp_device device;
+    struct dp_ops ops;
+    struct dp_stream *streams[MOST];
+    atomic_int count;
+    atomic_int done[MOST];        /* rows that were loaded on a stream: the first of its work */
+    atomic_int known[MOST][MOST]; /* and how many of them a stream waits for */
+    atomic_int fails;             /* the lane whose rows cannot be loaded; below 0: none */
+} noted;
+
+static int number_of(const struct dp_stream *stream)
+{
+    int i = 0;
+
+    while (i < noted.count && noted.streams[i] != stream) {
+        i++;
+    }
+    return i;
+}
+
+static int lane_of(const struct dp_stream *stream)
+{
+    return stream->trace_lane == DP_LANE_GPU_COMPUTE ? stream->trace_index - 1 : -1;
+}
+
+static dp_status note_stream(const struct dp_device *device, int threads, struct dp_stream **out)
+{
+    DP_TRY(noted.ref->stream_create(device, threads, out));
+    (*out)->ops = &noted.ops;
+    noted.streams[noted.count++] = *out;
+    return DP_OK;
+}
+
+static dp_status note_order(struct dp_stream *later, struct dp_stream *earlier)
+{
+    const int a = number_of(later), b = number_of(earlier);
+
+    for (int i = 0; i < noted.count; i++) {
+        const int known = i == b ? noted.done[b] : noted.known[b][i];
+        if (known > noted.known[a][i]) {
+            noted.known[a][i] = known;
+        }
+    }
+    return DP_OK;
+}
+
+static dp_status note_rows(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
+                           const float *shift, size_t channels, size_t count)
+{
+    if (noted.fails >= 0 && lane_of(s) == noted.fails) {
+        return DP_ERR_UNAVAILABLE;
+    }
+    noted.done[number_of(s)]++;
+    return dp_ref_ops.bytes_load(s, y, x, scale, shift, channels, count);
+}
+
+static void create(struct small_run *run, const char *layers)
+{
+    static const char *const sets[] = {"train.lanes=4", "device.name=ref", NULL};
+
+    assert_int_equal(small_run_create(run, layers, sets), 0);
+    memset(&noted, 0, sizeof(noted));
+    noted.fails = -1;
+    noted.ops = dp_ref_ops;
+    noted.ops.bytes_load = note_rows;
+    noted.ref = run->device;
+    noted.device = *noted.ref;
+    noted.device.stream_create = note_stream;
+    noted.device.order = note_order;
+    run->device = &noted.device;
+    run->threads = LANES;
+}
+
+/* The sum is used on the stream that computes without lanes. */
+static size_t sum_waits(struct dp_group *group, const void *arg)
+{
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+    int seen = 0, main;
+
+    if (small_run_trainer(arg, group, 2, &t) != DP_OK) {
+        return 1;
+    }
+    main = number_of(t->compute.stream);
+    for (int step = 0; step < 2; step++) {
+        wrong += dp_trainer_step(t, &report) != DP_OK;
+        for (int i = 0; i < noted.count; i++) {
+            wrong += noted.known[main][i] != noted.done[i];
+        }
+    }
+    for (int i = 0; i < noted.count; i++) { /* each lane has two batches, on a row of the trace */
+        const int lane = lane_of(noted.streams[i]);
+        wrong += noted.done[i] != (lane >= 0 ? 2 : 0);
+        seen |= lane >= 0 ? 1 << lane : 0;
+    }
+    wrong += seen != (1 << LANES) - 1;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void the_sum_waits_for_all_lanes(void **state)
+{
+    static const char *const layers[] = {small_dense, small_conv};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        struct small_run run;
+        create(&run, layers[i]);
+        assert_int_equal(on_local_ranks(1, sum_waits, &run), 0);
+        small_run_destroy(&run);
+    }
+}
+
+static size_t step_fails(struct dp_group *group, const void *arg)
+{
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, LANES, &t) != DP_OK) {
+        return 1;
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        noted.fails = lane;
+        wrong += dp_trainer_step(t, &report) != DP_ERR_UNAVAILABLE;
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void the_error_of_any_lane_is_that_of_the_step(void **state)
+{
+    static const char *const layers[] = {small_dense, small_conv};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        struct small_run run;
+        create(&run, layers[i]);
+        assert_int_equal(on_local_ranks(1, step_fails, &run), 0);
+        small_run_destroy(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_sum_waits_for_all_lanes),
+        cmocka_unit_test(the_error_of_any_lane_is_that_of_the_step),
+    };
+
+    return cmocka_run_group_tests_name("lane_streams", tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* test_memory_hosts.c - the ranks of each host must fit into its memory, and what is listed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "runtime/trainer/prepare/memory_check.h"
+#include "tests/support/local_world.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_run.h"
+#include "tests/support/stderr_text.h"
+
+enum { RANKS = 4 };
+
+static const int in_pairs[RANKS] = {0, 0, 1, 1};
+
+static struct dp_memory_plan plan_of(const struct small_run *run, int trainers)
+{
+    return (struct dp_memory_plan){.config = run->config,
+                                   .model = run->model,
+                                   .device = run->device,
+                                   .trainers = trainers,
+                                   .threads = 1,
+                                   .ranks_per_device = 1,
+                                   .data_bytes = (size_t)1 << 30};
+}
+
+struct asked {
+    const struct dp_memory_plan *plan;
+    dp_status expected;
+};
+
+static size_t ask(struct dp_group *group, const void *arg)
+{
+    const struct asked *asked = arg;
+
+    return dp_memory_check_hosts(asked->plan, group, scratch_folder) != asked->expected;
+}
+
+/* What ranks of two hosts say that have so much memory each is in stderr_text. */
+static void check_hosts(const struct dp_memory_plan *plan, size_t bytes, dp_status expected)
+{
+    const struct asked asked = {plan, expected};
+    const size_t kb = (bytes + 1023) / 1024;
+    char text[128];
+    size_t wrong;
+
+    (void)snprintf(text, sizeof(text), "MemTotal: %zu kB\nMemAvailable: %zu kB\n", kb, kb);
+    scratch_write(scratch_path("proc/meminfo"), text, strlen(text));
+    stderr_begin();
+    wrong = on_local_nodes(RANKS, in_pairs, ask, &asked);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+}
+
+/* Four ranks would not fit into either. */
+static void the_ranks_of_a_host_count_and_no_others(void **state)
+{
+    const struct dp_memory_ranks pair = {.trainers = 2, .first = true, .leads = true};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    plan = plan_of(&run, RANKS);
+    dp_memory_plan_host(&plan, &pair, 0, bytes);
+    check_hosts(&plan, dp_memory_plan_sum(bytes), DP_OK);
+    assert_string_equal(stderr_text, "");
+    check_hosts(&plan, dp_memory_plan_sum(bytes) - bytes[DP_MEM_OTHER] / 2, DP_OK);
+    assert_non_null(strstr(stderr_text, "available: 2 ranks will need about "));
+    check_hosts(&plan, (size_t)1 << 29, DP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(stderr_text, " available for 2 ranks: data need 1.0 GiB, "));
+    small_run_destroy(&run);
+}
+
+static void every_need_of_a_host_is_listed(void **state)
+{
+    const struct dp_memory_ranks all = {.trainers = 2, .first = true, .leads = true};
+    const struct dp_memory_limit limit = {.total = 1 << 20, .available = 1 << 20};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(
+        small_run_create(&run, small_own_norm, (const char *[]){"comm.compressor=topk", NULL}), 0);
+    plan = plan_of(&run, 2);
+    plan.saves = true;
+    dp_memory_plan_host(&plan, &all, 0, bytes);
+    stderr_begin();
+    assert_int_equal(dp_memory_check_host(&plan, &all, &limit), DP_ERR_NOMEM);
+    stderr_end();
+    assert_true(bytes[DP_MEM_OTHER] > 0 && bytes[DP_MEM_RESIDUALS] > 0);
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
+        const char *text = dp_purpose_text((enum dp_purpose)i);
+        assert_int_equal(strstr(stderr_text, text) != NULL, bytes[i] > 0);
+    }
+    small_run_destroy(&run);
+}
+
+/* It sums nothing, so that a compressor remembers nothing. */
+static void a_rank_alone_has_no_residuals(void **state)
+{
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(
+        small_run_create(&run, small_own_norm, (const char *[]){"comm.compressor=topk", NULL}), 0);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        plan = plan_of(&run, ranks);
+        dp_memory_plan_device(&plan, 0, bytes);
+        assert_int_equal(bytes[DP_MEM_RESIDUALS] == 0, ranks == 1);
+    }
+    small_run_destroy(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_ranks_of_a_host_count_and_no_others, scratch_create,
+                                        scratch_destroy),
+        cmocka_unit_test(every_need_of_a_host_is_listed),
+        cmocka_unit_test(a_rank_alone_has_no_residuals),
+    };
+
+    return cmocka_run_group_tests_name("memory_hosts", tests, NULL, NULL);
+}

@@ -121,7 +121,6 @@ static void flip_changes_left_and_right(void **state)
     }
 }
 
-/* Whether `out` is the picture moved by (down, right), black outside. */
 /* A part that is decoded mirrored is what flip would have made of it. */
 static void a_flip_after_a_part_is_said_with_the_part(void **state)
 {
@@ -159,6 +158,71 @@ static void a_flip_after_a_part_is_said_with_the_part(void **state)
     dp_augment_destroy(a);
 }
 
+/* Which rows of epoch 3 the last one of `text` mirrors: bit r of row r. */
+static uint32_t mirrored_rows(const char *text)
+{
+    struct dp_augment *a = augment_of(text, &bytes_shape);
+    uint32_t rows = 0;
+
+    for (uint64_t row = 0; row < 32; row++) {
+        struct dp_part part;
+        dp_augment_part(a, 3, row, SIDE, SIDE, &part);
+        rows |= (uint32_t)part.mirrored << row;
+    }
+    dp_augment_destroy(a);
+    return rows;
+}
+
+/* A change here changes what every old run trained on: its checkpoints could not be resumed to the
+ * same bits. The numbers come from a second implementation, written in Python. */
+static void choices_never_change(void **state)
+{
+    static const uint32_t first = 0xf81562c6, second = 0xb681a5b1; /* number of the stage: 0, 1 */
+    struct dp_augment *a = augment_of("flip", &bytes_shape);
+    uint8_t out[COUNT];
+    (void)state;
+
+    for (uint64_t row = 0; row < 32; row++) {
+        dp_augment_sample(a, 3, row, picture, out);
+        assert_int_equal(memcmp(out, picture, COUNT) != 0, first >> row & 1);
+    }
+    dp_augment_destroy(a);
+    assert_int_equal(mirrored_rows("random_resized_crop;flip"), second);
+}
+
+/* All of the area is wanted: no part fits but one of the picture's own proportions, rounded to a
+ * pixel less. Then the largest one in the middle is taken whose proportions are within the bounds,
+ * 3:4 and 4:3. */
+static void what_fits_nowhere_is_the_largest_part_in_the_middle(void **state)
+{
+    static const struct {
+        int height, width, rounded;
+        struct dp_part part;
+    } cases[] = {
+        {30, 90, 0, {.top = 0, .left = 25, .height = 30, .width = 40}},
+        {90, 30, 0, {.top = 25, .left = 0, .height = 40, .width = 30}},
+        {330, 300, 1, {.top = 0, .left = 0, .height = 330, .width = 300}},
+        {300, 330, 1, {.top = 0, .left = 0, .height = 300, .width = 330}},
+    };
+    struct dp_augment *a = augment_of("random_resized_crop:scale=1", &bytes_shape);
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        const struct dp_part *expected = &cases[i].part;
+        const int less = cases[i].rounded;
+        for (uint64_t row = 0; row < ROWS; row++) {
+            struct dp_part part = {0};
+            dp_augment_part(a, 0, row, cases[i].height, cases[i].width, &part);
+            assert_in_range(part.height, expected->height - less, expected->height);
+            assert_in_range(part.width, expected->width - less, expected->width);
+            assert_in_range(part.top, expected->top, expected->top + less);
+            assert_in_range(part.left, expected->left, expected->left + less);
+        }
+    }
+    dp_augment_destroy(a);
+}
+
+/* Whether `out` is the picture moved by (down, right), black outside. */
 static bool is_moved(const uint8_t *out, int down, int right)
 {
     static const uint8_t black[CHANNELS];
@@ -389,6 +453,8 @@ int main(void)
         cmocka_unit_test(floats_are_treated_as_bytes_are),
         cmocka_unit_test(flip_changes_left_and_right),
         cmocka_unit_test(a_flip_after_a_part_is_said_with_the_part),
+        cmocka_unit_test(choices_never_change),
+        cmocka_unit_test(what_fits_nowhere_is_the_largest_part_in_the_middle),
         cmocka_unit_test(random_crop_moves_by_up_to_padding_each_as_often),
         cmocka_unit_test(cutout_blackens_a_square_that_may_be_cut_at_the_edge),
         cmocka_unit_test(random_resized_crop_scales_linearly),

@@ -177,6 +177,13 @@ static void the_order_never_changes(void **state)
     assert_int_equal(dp_permutation_at(&p, 1), 225);
     assert_int_equal(dp_permutation_at(&p, 500), 599);
     assert_int_equal(dp_permutation_at(&p, 999), 60);
+    dp_permutation_init(&p, 1, 2, 65536); /* squares have sides of their own */
+    assert_int_equal(dp_permutation_at(&p, 0), 61305);
+    assert_int_equal(dp_permutation_at(&p, 32768), 46353);
+    assert_int_equal(dp_permutation_at(&p, 65535), 56300);
+    dp_permutation_init(&p, 1, 2, 100);
+    assert_int_equal(dp_permutation_at(&p, 0), 79);
+    assert_int_equal(dp_permutation_at(&p, 99), 12);
 }
 
 int main(void)

@@ -299,42 +299,61 @@ static void a_label_may_have_a_number_for_each_output(void **state)
                           "write 5, or 3 with a class as the label");
 }
 
-/* Blocks are read by several threads, in any order. */
-static void lines_of_all_blocks_are_read_in_any_order(void **state)
+enum { LINES = 20000 }; /* in several blocks */
+
+/* Line i has i % 3, i + first, and -i - 1/2. */
+static void write_long(const char *name, int first)
 {
-    enum { LINES = 20000 };
-    struct dp_source_config config = usual();
-    struct dp_samples *samples = NULL;
-    struct dp_sample_reader *reader = NULL;
     char *text = malloc((size_t)LINES * 32);
     size_t used = 0;
-    (void)state;
 
     if (text == NULL) {
         abort();
     }
     for (int i = 0; i < LINES; i++) {
-        used += (size_t)snprintf(text + used, 32, "%d,%d,%d.5\n", i % 3, i, -i);
+        used += (size_t)snprintf(text + used, 32, "%d,%d,-%d.5\n", i % 3, i + first, i);
     }
-    write_bytes(folder, "train.csv", text, used);
-    write_text("test.csv", "1,2,3\n");
+    write_bytes(folder, name, text, used);
     free(text);
+}
+
+static void assert_line(struct dp_sample_reader *reader, enum dp_set set, int i, int first)
+{
+    float numbers[2];
+    int32_t label;
+
+    assert_int_equal(dp_sample_reader_read(reader, set, (size_t)i, numbers, &label), DP_OK);
+    assert_int_equal(label, i % 3);
+    assert_true(numbers[0] == (float)(i + first) && numbers[1] == (float)-i - 0.5f);
+}
+
+/* Blocks are read by several threads, in any order: a reader may begin with any of any set. */
+static void lines_of_all_blocks_are_read_in_any_order(void **state)
+{
+    enum { FAR = 1000000 };
+    struct dp_source_config config = usual();
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    (void)state;
+
+    write_long("train.csv", 0);
+    write_long("test.csv", FAR);
     assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
     assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
     for (int k = 0; k < LINES; k += 7) {
-        const int i = k * 7919 % LINES;
-        float numbers[2];
-        int32_t label;
-        assert_int_equal(dp_sample_reader_read(reader, DP_SET_TRAIN, (size_t)i, numbers, &label),
-                         DP_OK);
-        assert_int_equal(label, i % 3);
-        assert_true(numbers[0] == (float)i && numbers[1] == (i == 0 ? 0.5f : (float)-i - 0.5f));
+        assert_line(reader, DP_SET_TRAIN, k * 7919 % LINES, 0);
         if (k % 5 == 0) {
-            assert_int_equal(dp_sample_reader_read(reader, DP_SET_TEST, 0, numbers, &label), DP_OK);
-            assert_true(numbers[0] == 2.0f && label == 1);
+            assert_line(reader, DP_SET_TEST, k, FAR);
         }
     }
     dp_sample_reader_destroy(reader);
+    for (int i = 0; i < LINES; i += 1000) {
+        for (int set = 0; set < DP_SETS; set++) {
+            assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+            assert_line(reader, (enum dp_set)set, i, set == DP_SET_TRAIN ? 0 : FAR);
+            dp_sample_reader_destroy(reader);
+        }
+    }
     dp_samples_close(samples);
     assert_int_equal(dp_mem_live(), 0);
 }

@@ -157,6 +157,11 @@ static void a_number_that_is_none_is_named_with_its_row(void **state)
                           "not a number");
     write_features(-(float)INFINITY);
     assert_source_refuses("npy", &config, DP_ERR_DATA, "is infinite");
+    write_features(0);
+    npy_file(folder, "train_images.npy", "<f4", "(6, 5)",
+             (const float[ROWS * FEATURES]){[FEATURES - 1] = (float)NAN}, 4L * ROWS * FEATURES);
+    assert_source_refuses("npy", &config, DP_ERR_DATA,
+                          "row 0 (counted from 0): number 4 (counted from 0) is not a number");
 }
 
 static void labels_that_the_model_lacks_are_named_with_their_row(void **state)
@@ -275,6 +280,9 @@ static void labels_are_numbers_for_a_loss_that_compares_them(void **state)
                           "its last dense layer units: 2, or save labels as [rows, 3]");
     config.targets = 1;
     assert_source_refuses("npy", &config, DP_ERR_DATA, "the model has 1 output: give");
+    config.input.count = 1; /* of the model; rows have five */
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "the model has 1 output: give");
+    config.input.count = FEATURES;
     npy_file(folder, "train_labels.npy", "<f4", "(6,)", labels, ROWS * sizeof(*labels));
     o = run_source_well("npy", &config);
     assert_int_equal(o.info.targets, 1);

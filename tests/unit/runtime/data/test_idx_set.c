@@ -1,0 +1,95 @@
+/*
+ * test_idx_set.c - which sets of four IDX files are taken, and what each half of them is for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/read_source.h"
+
+static struct dp_source_config config_of(int height, int width)
+{
+    return (struct dp_source_config){.dir = folder,
+                                     .input = {.height = height,
+                                               .width = width,
+                                               .channels = 1,
+                                               .count = (size_t)height * (size_t)width},
+                                     .classes = CLASSES,
+                                     .seed = 5};
+}
+
+/* Three images of zeros to train on, and three to test with. */
+static void write_zeros(unsigned height, unsigned width)
+{
+    static struct content content;
+    const unsigned dim[] = {3, height, width};
+
+    remove_all();
+    for (int file = 0; file < 4; file++) {
+        const bool images = file % 2 == 0;
+        put_header(&content, images ? 0x803 : 0x801, dim, images ? 3 : 1);
+        for (unsigned k = 0; k < (images ? 3 * height * width : 3); k++) {
+            put_byte(&content, 0);
+        }
+        write_file(file_names[file], "", &content);
+    }
+}
+
+static void fashion_mnist_has_28_rows_of_28_pixels(void **state)
+{
+    static const int sides[][2] = {{28, 28}, {28, 27}, {27, 28}};
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        const struct dp_source_config config = config_of(sides[i][0], sides[i][1]);
+        struct outcome o;
+        write_zeros((unsigned)sides[i][0], (unsigned)sides[i][1]);
+        o = run_source_well(i == 0 ? "fashion-mnist" : "idx", &config);
+        outcome_free(&o);
+        if (i > 0) {
+            assert_source_refuses("fashion-mnist", &config, DP_ERR_DATA, "set data.source to idx");
+        }
+    }
+}
+
+/* Samples are held out where that is wanted, and there are no files to test with. */
+static void files_to_test_with_are_taken_where_they_are(void **state)
+{
+    struct dp_source_config config = config_of(H, W);
+    struct outcome o;
+    (void)state;
+
+    config.test_fraction = 0.5;
+    write_set(false);
+    o = run_source_well("idx", &config);
+    assert_int_equal(o.info.count[DP_SET_TRAIN], TRAIN);
+    assert_int_equal(o.info.count[DP_SET_TEST], TEST);
+    assert_int_equal(o.images[DP_SET_TEST][0], pixel(0, 0, false));
+    outcome_free(&o);
+    remove_file(file_names[2], "");
+    remove_file(file_names[3], "");
+    o = run_source_well("idx", &config);
+    assert_int_equal(o.info.count[DP_SET_TRAIN], TRAIN / 2);
+    assert_int_equal(o.info.count[DP_SET_TEST], TRAIN / 2);
+    outcome_free(&o);
+    config.test_fraction = 0.0;
+    assert_source_refuses("idx", &config, DP_ERR_NOINPUT, "no t10k-images-idx3-ubyte, nor ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
+        cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
+    };
+
+    dp_log_set_level(DP_LOG_NONE);
+    return cmocka_run_group_tests_name("idx_set", tests, make_folder, remove_folder);
+}

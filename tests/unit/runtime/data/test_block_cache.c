@@ -153,7 +153,7 @@ static void what_passes_takes_only_free_room(void **state)
 
 static void a_block_that_cannot_be_read_leaves_its_room(void **state)
 {
-    struct dp_block_cache *c = cache_of(9, piece);
+    struct dp_block_cache *c = cache_of(2, piece);
     uint8_t *data;
     (void)state;
 

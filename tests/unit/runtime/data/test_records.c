@@ -281,6 +281,7 @@ static void statistics_are_those_of_the_training_set(void **state)
     pack_well(&options);
     assert_int_equal(dp_records_index_read(packed, &file), DP_OK);
     assert_int_equal(file.index.channels, 2);
+    assert_true(file.index.shape.height == 1 && file.index.shape.width == 2);
     assert_int_equal(file.index.count[DP_SET_TEST], 0);
     /* mean 4.5, variance 8.25 */
     assert_true(file.index.mean[0] * 255.0 > 4.4999 && file.index.mean[0] * 255.0 < 4.5001);

@@ -2,6 +2,8 @@
  * test_sample_file.c - samples of a file that belongs to no data set: pictures, arrays and lines as
  * the model takes them, and what is refused.
  */
+#define _DEFAULT_SOURCE /* syscall() */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,6 +30,16 @@ enum { PIECE = 1 << 16 /* what is read at once */, SIDE = 4, IMAGE = SIDE * SIDE
 static const struct dp_sample_file_form flat = {.input = {.count = 3}, .outputs = 2};
 static const struct dp_sample_file_form images = {
     .input = {.height = SIDE, .width = SIDE, .channels = 3, .count = IMAGE}, .outputs = 10};
+
+/* Whether a descriptor was read that a program started now would get, too. */
+static bool inherited;
+
+/* The linker takes this one, and not libc's. */
+ssize_t read(int fd, void *buf, size_t nbytes)
+{
+    inherited = inherited || (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+    return (ssize_t)syscall(SYS_read, fd, buf, nbytes);
+}
 
 static struct dp_sample_file *opened(const char *name, const struct dp_sample_file_form *form)
 {
@@ -194,6 +207,26 @@ static void standard_input_is_read_to_its_end(void **state)
     dp_sample_file_close(file);
 }
 
+/* As a service may be started: then a file is opened in its place. */
+static void standard_input_may_be_closed(void **state)
+{
+    static const float row[] = {1, 2, 3};
+    const int real = dup(STDIN_FILENO);
+    struct dp_sample_file *file;
+    (void)state;
+
+    write_text("lines", "1,2,3\n");
+    (void)close(STDIN_FILENO);
+    file = opened("lines", &flat);
+    assert_numbers(file, 0, row, 3);
+    dp_sample_file_close(file);
+    assert_int_equal(dup(STDERR_FILENO), STDIN_FILENO); /* it is free again */
+    if (real >= 0) {
+        assert_int_equal(dup2(real, STDIN_FILENO), STDIN_FILENO);
+        (void)close(real);
+    }
+}
+
 /* ---- arrays ---- */
 
 static const float numbers[2 * IMAGE] = {1, -2, 3.5f, 4, 5, 6, 7, 8, 9};
@@ -335,6 +368,15 @@ static void a_damaged_picture_is_found_when_it_is_read(void **state)
 
 /* ---- anything else ---- */
 
+static void programs_that_are_started_meanwhile_do_not_get_the_file(void **state)
+{
+    (void)state;
+    write_text("lines", "1,2,3\n");
+    inherited = false;
+    dp_sample_file_close(opened("lines", &flat));
+    assert_false(inherited);
+}
+
 static void what_is_no_file_of_samples_is_refused(void **state)
 {
     (void)state;
@@ -383,6 +425,8 @@ int main(void)
         TEST(lines_with_another_number_of_fields_are_refused),
         TEST(files_of_any_length_are_read_whole),
         TEST(standard_input_is_read_to_its_end),
+        TEST(standard_input_may_be_closed),
+        TEST(programs_that_are_started_meanwhile_do_not_get_the_file),
         TEST(arrays_are_rows_or_one_sample),
         TEST(arrays_of_bytes_stay_bytes),
         TEST(other_arrays_are_refused),

@@ -84,8 +84,12 @@ static bool stopped_at_once(void)
 /* Packs `from` into several blocks and shards, and unpacks that. */
 static dp_status unpack_again(bool decode, bool (*stopped)(void))
 {
-    const struct dp_pack_options options = {
-        .from = from, .to = packed, .shard_bytes = 50000, .decode = decode, .threads = 1};
+    const struct dp_pack_options options = {.from = from,
+                                            .to = packed,
+                                            .shard_bytes = 50000,
+                                            .zstd = 1,
+                                            .decode = decode,
+                                            .threads = 1};
     const struct dp_shard_store_config config = {.dir = packed};
     struct dp_records *records = NULL;
     struct dp_pack_result result;
@@ -100,6 +104,7 @@ static dp_status unpack_again(bool decode, bool (*stopped)(void))
     status = dp_records_unpack(records, to, stopped);
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_records_close(records);
+    assert_int_equal(dp_mem_live(), 0);
     return status;
 }
 
@@ -204,6 +209,11 @@ static void arrays_of_numbers_with_targets_are_the_same_again(void **state)
     npy_file(from, "test_labels.npy", "<f8", "(40, 2)", targets, (size_t)TEST * 2 * sizeof(double));
     assert_int_equal(unpack_again(false, NULL), DP_OK);
     same_samples("npy");
+    for (size_t i = 0; i < 4; i++) { /* of version 1.0, as numpy reads it */
+        static const char *const names[] = {"train_images.npy", "train_labels.npy",
+                                            "test_images.npy", "test_labels.npy"};
+        assert_int_equal(begins_with(names[i], "\x93NUMPY\1\0", 8), 8);
+    }
     clean();
 }
 

@@ -171,10 +171,9 @@ static bool is_there(const char *name)
 
 static void a_killed_try_loses_its_shards_and_no_other_file(void **state)
 {
-    static const char *const names[] = {"shard-00077.rec", "shard-00078.rec.part",
-                                        "shard-00079.red", "shard-0008.rec",
-                                        "shard-000080.rec", "shard-00081.rec.old",
-                                        "Shard-00082.rec", "shard-0008x.rec"};
+    static const char *const names[] = {
+        "shard-00077.rec",  "shard-00078.rec.part", "shard-00079.red", "shard-0008.rec",
+        "shard-000080.rec", "shard-00081.rec.old",  "Shard-00082.rec", "shard-0008x.rec"};
     const struct dp_pack_options options = {
         .from = from, .to = packed, .shard_bytes = 1 << 20, .threads = 1};
     struct dp_pack_result result;

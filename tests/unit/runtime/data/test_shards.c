@@ -2,6 +2,7 @@
  * test_shards.c - the files of packed records: blocks are checked when they are read, and shards
  * may lie in several folders.
  */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,6 +22,7 @@
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
+#include "runtime/data/records/shard_cache.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
 #include "tests/support/read_source.h"
@@ -93,6 +95,23 @@ static void copy(const char *name, int from, int to, size_t flipped)
         bytes[flipped] ^= 1;
     }
     write_bytes(folder[to], name, bytes, count);
+}
+
+/* Files with that ending. */
+static int count_files(const char *dir, const char *ending)
+{
+    DIR *entries = opendir(dir);
+    const struct dirent *entry;
+    int count = 0;
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        const size_t length = strlen(entry->d_name), end = strlen(ending);
+        count += length > end && strcmp(entry->d_name + length - end, ending) == 0;
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return count;
 }
 
 /* ---- checking ---- */
@@ -185,6 +204,38 @@ static void a_file_that_is_cut_off_or_replaced_is_noticed(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Its memory holds the damaged block by then, and no sample of another one. */
+static void samples_after_a_damaged_block_are_what_they_were(void **state)
+{
+    const struct dp_source_config config = {
+        .dir = folder[WHOLE], .input = {.count = FEATURES}, .classes = 2};
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    struct dp_log_capture capture;
+    uint8_t out[FEATURES];
+    const size_t damaged = 300; /* of block 1, as byte 100000 */
+    int32_t label;
+    (void)state;
+
+    pack_anew();
+    copy("shard-00000.rec", WHOLE, WHOLE, 100000);
+    assert_int_equal(dp_samples_open("records", &config, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (size_t row = 0; row < 3; row++) {
+        assert_int_equal(dp_sample_reader_read(reader, DP_SET_TRAIN, row, out, &label), DP_OK);
+        for (size_t i = 0; i < FEATURES; i++) {
+            assert_int_equal(out[i], (row * FEATURES + i) % 251);
+        }
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_sample_reader_read(reader, DP_SET_TRAIN, damaged, out, &label),
+                         DP_ERR_DATA);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 /* What ddp_data packed before blocks began at multiples of 64: 9 rows of 4,000 numbers, each half
  * its row, in blocks of 4; 3 rows to test with. */
 static void records_of_version_1_are_read(void **state)
@@ -213,6 +264,85 @@ static void records_of_version_1_are_read(void **state)
     assert_int_equal(dp_records_block(records, DP_SET_TRAIN, 0)->block.at, DP_SHARD_HEAD);
     assert_int_equal(dp_records_verify(records), DP_OK);
     dp_records_close(records);
+}
+
+/* ---- a cache ---- */
+
+static dp_status open_with_cache(const char *cache, uint64_t bytes, struct dp_records **records,
+                                 struct dp_log_capture *capture)
+{
+    const struct dp_shard_store_config config = {
+        .dir = folder[WHOLE], .cache = cache, .cache_bytes = bytes};
+    dp_status status;
+
+    dp_log_capture_begin(capture, DP_LOG_WARN);
+    status = dp_records_open(&config, records);
+    status = status == DP_OK ? dp_records_verify(*records) : status;
+    dp_log_capture_end(capture, DP_LOG_DROP);
+    dp_records_close(*records);
+    *records = NULL;
+    return status;
+}
+
+static void a_budget_below_the_largest_shard_is_refused(void **state)
+{
+    struct dp_records *records = NULL;
+    struct dp_log_capture capture;
+    struct dp_records_index_file file;
+    char cache[128];
+    uint64_t largest;
+    (void)state;
+
+    pack_anew();
+    (void)snprintf(cache, sizeof(cache), "%s/budget", root);
+    assert_int_equal(dp_records_index_read(folder[WHOLE], &file), DP_OK);
+    largest = file.index.shards[0].bytes; /* others are smaller */
+    assert_true(file.index.shards[1].bytes < largest && file.index.shards[2].bytes < largest);
+    dp_records_index_release(&file);
+    assert_int_equal(open_with_cache(cache, largest - 1, &records, &capture), DP_ERR_CONFIG);
+    assert_non_null(strstr(dp_log_captured(&capture), "do not hold the largest shard"));
+    assert_int_equal(open_with_cache(cache, largest, &records, &capture), DP_OK);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* Nobody may look for room at the same time, and without the lock others might. */
+static void without_the_lock_of_its_room_nothing_is_copied(void **state)
+{
+    struct dp_records *records = NULL;
+    struct dp_log_capture capture;
+    char cache[128];
+    (void)state;
+
+    pack_anew();
+    (void)snprintf(cache, sizeof(cache), "%s/locked", root);
+    write_bytes(cache, "room.lock/a", "", 0); /* a folder: no file that could be locked */
+    assert_int_equal(open_with_cache(cache, 0, &records, &capture), DP_OK);
+    assert_non_null(strstr(capture.lines, "from now on shards are read from "));
+    remove_file(cache, "room.lock/a");
+    assert_int_equal(count_files(cache, ".rec"), 0);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* One rank of each job on a host says what all of them find. */
+static void each_job_speaks_for_itself(void **state)
+{
+    static const char *const jobs[] = {"one/1", "one/1", "two", "one/1"};
+    static const bool speaks[] = {true, false, true, false};
+    struct dp_shard_cache *ranks[4];
+    char cache[128];
+    (void)state;
+
+    (void)snprintf(cache, sizeof(cache), "%s/jobs", root);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(setenv("PMIX_NAMESPACE", jobs[i], 1), 0);
+        assert_int_equal(dp_shard_cache_open(cache, 0, &ranks[i]), DP_OK);
+        assert_int_equal(dp_shard_cache_speaks(ranks[i]), speaks[i]);
+    }
+    assert_int_equal(unsetenv("PMIX_NAMESPACE"), 0);
+    for (size_t i = 0; i < 4; i++) {
+        dp_shard_cache_close(ranks[i]);
+    }
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 /* ---- several folders ---- */
@@ -314,7 +444,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_found_whenever_a_block_is_read),
         cmocka_unit_test(a_file_that_is_cut_off_or_replaced_is_noticed),
+        cmocka_unit_test(samples_after_a_damaged_block_are_what_they_were),
         cmocka_unit_test(records_of_version_1_are_read),
+        cmocka_unit_test(a_budget_below_the_largest_shard_is_refused),
+        cmocka_unit_test(without_the_lock_of_its_room_nothing_is_copied),
+        cmocka_unit_test(each_job_speaks_for_itself),
         cmocka_unit_test(shards_of_several_folders_are_one_set),
         cmocka_unit_test(a_list_is_cut_into_its_folders),
     };

@@ -1,21 +1,42 @@
-/* test_row_maker.c - rows of a batch, and how many of them are reported as made. */
+/*
+ * test_row_maker.c - rows of a batch: which part of a picture they show, what they are mixed with,
+ * and how many of them are reported as made.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "kernels/ops.h"
+#include "runtime/data/pictures/resize.h"
 #include "runtime/data/stream/row_maker.h"
+#include "tests/support/picture_files.h"
 
 enum { ROWS = 6, SAMPLE = 3 };
+
+static const uint8_t images[ROWS][SAMPLE] = {{1, 2, 3}, {4, 5, 6}};
+static const int32_t labels[ROWS] = {7, 8};
+
+static struct dp_augment *augment_of(const char *text, const struct dp_sample_shape *shape)
+{
+    struct dp_augment *augment = NULL;
+    char problem[256] = "";
+
+    if (dp_augment_create(text, shape, 7, &augment, problem, sizeof(problem)) != DP_OK) {
+        fail_msg("%s: %s", text, problem);
+    }
+    return augment;
+}
 
 /* Each row is reported in one call alone. */
 static void rows_are_reported_once(void **state)
 {
-    static const uint8_t images[ROWS][SAMPLE] = {{1, 2, 3}, {4, 5, 6}};
-    static const int32_t labels[ROWS] = {7, 8};
     const struct dp_row_maker_config config = {.images = images[0],
                                                .labels = labels,
                                                .count = ROWS,
@@ -45,9 +66,168 @@ static void rows_are_reported_once(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* The class of the row itself, that of the other one, and the share of the first one. */
+static void a_pair_has_both_classes_and_the_share_of_the_first(void **state)
+{
+    static const int32_t classes[ROWS] = {10, 11, 12, 13, 14, 15};
+    const struct dp_sample_shape shape = {.count = SAMPLE, .element = DP_ELEMENT_BYTE};
+    struct dp_row_maker_config config = {.images = images[0],
+                                         .labels = classes,
+                                         .count = ROWS,
+                                         .sample_bytes = SAMPLE,
+                                         .label_words = 1,
+                                         .pairs = true};
+    struct dp_augment *augment = augment_of("mixup:alpha=1", &shape);
+    struct dp_row_maker *maker = NULL;
+    (void)state;
+
+    config.augment = augment;
+    assert_int_equal(dp_row_maker_create(&config, &maker), DP_OK);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        const struct dp_mix mix = dp_augment_mix(augment, 3, row, ROWS);
+        int32_t pair[DP_PAIR_WORDS + 1] = {-1, -1, -1, -1};
+        uint8_t image[SAMPLE];
+        size_t skipped = 0;
+        float share;
+        assert_int_equal(dp_row_maker_make(maker, 3, row, image, pair, &skipped), DP_OK);
+        memcpy(&share, &pair[2], sizeof(share));
+        assert_int_equal(pair[0], classes[row]);
+        assert_int_equal(pair[1], classes[mix.row]);
+        assert_true(share == (float)mix.part / DP_MIX_WHOLE);
+        assert_int_equal(pair[DP_PAIR_WORDS], -1);
+    }
+    dp_row_maker_destroy(maker);
+    dp_augment_destroy(augment);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* ---- pictures in files ---- */
+
+enum { SIDE = 5, IMAGE = SIDE * SIDE * 3, HEIGHT = 30, WIDTH = 40, PICTURES = 4 };
+
+static char folder[64];
+
+static const struct dp_source_config files = {
+    .dir = folder,
+    .input = {.height = SIDE, .width = SIDE, .channels = 3, .count = IMAGE},
+    .classes = 2,
+    .resize = DP_RESIZE_BILINEAR};
+
+static int make_pictures(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof(folder), "/tmp/test_row_maker.XXXXXX");
+    if (mkdtemp(folder) == NULL) {
+        return 1;
+    }
+    for (int i = 0; i < PICTURES; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "train/%c/%d.png", i < 2 ? 'a' : 'b', i);
+        picture_file(folder, name, WIDTH, HEIGHT, 3, (unsigned)i);
+    }
+    picture_file(folder, "test/a/0.png", WIDTH, HEIGHT, 3, 9);
+    picture_file(folder, "test/b/0.png", WIDTH, HEIGHT, 3, 9);
+    return 0;
+}
+
+static int remove_pictures(void **state)
+{
+    (void)state;
+    remove_tree(folder);
+    return 0;
+}
+
+/* That part of a picture alone, in the size of the model. */
+static void scale_part(unsigned seed, const struct dp_part *part, uint8_t out[IMAGE])
+{
+    static uint8_t pixels[HEIGHT * WIDTH * 3];
+    struct dp_picture picture = {part->height, part->width, 3, pixels, 0};
+    struct dp_resizer resizer = {0};
+    size_t at = 0;
+
+    for (int y = part->top; y < part->top + part->height; y++) {
+        for (int x = part->left; x < part->left + part->width; x++) {
+            for (int c = 0; c < 3; c++) {
+                pixels[at++] = picture_value(seed, x, y, c);
+            }
+        }
+    }
+    assert_true(dp_resize(&resizer, &picture, DP_RESIZE_BILINEAR, SIDE, SIDE, 3, out));
+    dp_resizer_release(&resizer);
+}
+
+/* Of the picture as the file has it, before it gets the model's size. */
+static void rows_show_the_part_that_was_chosen(void **state)
+{
+    struct dp_row_maker_config config = {.sample_bytes = IMAGE, .label_words = 1};
+    struct dp_augment *augment = augment_of("random_resized_crop:scale=0.1", &files.input);
+    struct dp_samples *samples = NULL;
+    struct dp_row_maker *maker = NULL;
+    (void)state;
+
+    assert_int_equal(dp_samples_open("folder", &files, &samples), DP_OK);
+    config.count = dp_samples_info(samples)->count[DP_SET_TRAIN];
+    config.samples = samples;
+    config.augment = augment;
+    assert_int_equal(dp_row_maker_create(&config, &maker), DP_OK);
+    for (uint64_t row = 0; row < PICTURES; row++) {
+        uint8_t image[IMAGE], expected[IMAGE];
+        struct dp_part part;
+        size_t skipped = 0;
+        int32_t label;
+        assert_int_equal(dp_row_maker_make(maker, 2, row, image, &label, &skipped), DP_OK);
+        dp_augment_part(augment, 2, row, HEIGHT, WIDTH, &part);
+        scale_part((unsigned)row, &part, expected);
+        assert_memory_equal(image, expected, IMAGE);
+        assert_int_equal(label, row / 2);
+    }
+    dp_row_maker_destroy(maker);
+    dp_samples_close(samples);
+    dp_augment_destroy(augment);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* What a reader has done is added to what there is already, once. */
+static void times_of_readers_add_up(void **state)
+{
+    const uint64_t before = (uint64_t)1 << 50; /* more than reading takes here */
+    struct dp_stage_times sum = {.rows = 5};
+    struct dp_sample_reader *reader = NULL;
+    struct dp_samples *samples = NULL;
+    uint8_t image[IMAGE];
+    int32_t label;
+    uint64_t once = 0;
+    (void)state;
+
+    assert_int_equal(dp_samples_open("folder", &files, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (int i = 0; i < DP_STAGE_COUNT; i++) {
+        sum.ns[i] = sum.bytes[i] = before;
+    }
+    for (int time = 1; time <= 3; time++) {
+        assert_int_equal(dp_sample_reader_read(reader, DP_SET_TRAIN, 1, image, &label), DP_OK);
+        dp_sample_reader_take_times(reader, &sum);
+        once = time == 1 ? sum.bytes[DP_STAGE_READ] - before : once;
+        assert_true(once > 0);
+        assert_int_equal(sum.bytes[DP_STAGE_READ], before + once * (unsigned)time);
+        for (int i = 0; i < DP_STAGE_COUNT; i++) {
+            assert_true(sum.ns[i] >= before);
+        }
+    }
+    assert_int_equal(sum.rows, 5);
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_reported_once)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_reported_once),
+        cmocka_unit_test(a_pair_has_both_classes_and_the_share_of_the_first),
+        cmocka_unit_test(rows_show_the_part_that_was_chosen),
+        cmocka_unit_test(times_of_readers_add_up),
+    };
 
-    return cmocka_run_group_tests_name("row_maker", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("row_maker", tests, make_pictures, remove_pictures);
 }

@@ -107,8 +107,8 @@ static bool goes_on(const struct dp_load_state *state, size_t at)
     return first_bad == 0 || at + 1 < first_bad;
 }
 
-/* One sample; false: it ends the load. */
-static bool take_one(struct hand *hand, size_t at)
+/* One sample. */
+static void take_one(struct hand *hand, size_t at)
 {
     struct crew *crew = hand->crew;
     struct dp_log_capture capture;
@@ -121,11 +121,10 @@ static bool take_one(struct hand *hand, size_t at)
         mark_bad(crew, at, dp_log_captured(&capture));
     } else if (status != DP_OK) {
         note_error(crew, status, at + 1, dp_log_captured(&capture));
-        return false;
+        return;
     }
     atomic_fetch_add(&crew->job->state->done, 1);
     report(hand);
-    return true;
 }
 
 static void work(struct hand *hand)
@@ -137,9 +136,10 @@ static void work(struct hand *hand)
     do {
         begin = atomic_fetch_add(&state->next, TAKEN_AT_ONCE);
         for (size_t at = begin; at < all && at < begin + TAKEN_AT_ONCE; at++) {
-            if (!goes_on(state, at) || !take_one(hand, at)) {
+            if (!goes_on(state, at)) {
                 return;
             }
+            take_one(hand, at);
         }
     } while (begin + TAKEN_AT_ONCE < all);
 }

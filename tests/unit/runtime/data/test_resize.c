@@ -11,9 +11,18 @@
 #include "base/mem.h"
 #include "runtime/data/pictures/resize.h"
 
-enum { ROOM = 256 };
+enum { ROOM = 256, SIDES = 29 };
 
 static struct dp_resizer resizer;
+
+/* libgcc's, which __builtin_cpu_supports() reads. */
+struct cpu_model {
+    unsigned vendor, type, subtype, features;
+};
+/* NOLINTNEXTLINE(bugprone-reserved-identifier) */
+extern struct cpu_model __cpu_model __attribute__((weak, visibility("hidden")));
+
+enum { AVX2 = 1 << 10 /* of its features */ };
 
 static int release(void **state)
 {
@@ -137,6 +146,31 @@ static void each_channel_is_resized_as_grey_is(void **state)
     }
 }
 
+/* Colours have code of their own where there is AVX2. */
+static void processors_without_avx2_get_the_same_bytes(void **state)
+{
+    static uint8_t pixels[40 * 30 * 3], with[SIDES * SIDES * 3], without[SIDES * SIDES * 3];
+    const struct dp_picture in = {30, 40, 3, pixels, 0};
+    (void)state;
+
+    if (&__cpu_model == NULL || (__cpu_model.features & AVX2) == 0) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(pixels); i++) {
+        pixels[i] = (uint8_t)(i * i * 31 + i * 7);
+    }
+    for (int side = 1; side <= SIDES; side++) {
+        const struct dp_stretch rows = {.begin = side / 3.0, .length = 20};
+        const struct dp_stretch columns = {
+            .begin = 9.25, .length = side, .backwards = side % 2 == 1};
+        assert_true(dp_resize_part(&resizer, &in, rows, columns, side, SIDES, 3, with));
+        __cpu_model.features &= ~(unsigned)AVX2;
+        assert_true(dp_resize_part(&resizer, &in, rows, columns, side, SIDES, 3, without));
+        __cpu_model.features |= AVX2;
+        assert_memory_equal(with, without, (size_t)side * SIDES * 3);
+    }
+}
+
 static void backwards_is_the_same_mirrored(void **state)
 {
     uint8_t pixels[ROOM], out[ROOM], mirrored[ROOM];
@@ -200,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
         cmocka_unit_test(grey_is_repeated_for_colour),
         cmocka_unit_test(each_channel_is_resized_as_grey_is),
+        cmocka_unit_test(processors_without_avx2_get_the_same_bytes),
         cmocka_unit_test(backwards_is_the_same_mirrored),
         cmocka_unit_test(one_shade_stays_one_shade),
         cmocka_unit_test(without_memory_it_says_so),

@@ -10,61 +10,24 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <arpa/inet.h>
 #include <cmocka.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/remote/http.h"
+#include "tests/support/http_server.h"
 
-enum { FILE_BYTES = 100000, REQUEST = 4096 };
+enum { FILE_BYTES = 100000 };
 
 static uint8_t content[FILE_BYTES];
 
-/* ---- a server: one connection at a time ---- */
+/* ---- a server ---- */
 
-static struct {
-    int listener, port;
-    pthread_t thread;
-    atomic_int connections;
-    char request[REQUEST]; /* the last one; read while no request is under way */
-} server;
-
-static bool send_all(int fd, const void *data, size_t bytes)
-{
-    const char *at = data;
-
-    while (bytes > 0) {
-        const ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-        if (sent <= 0) {
-            return false;
-        }
-        at += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
-}
-
-/* The header of an answer: a status, further lines, and the length of its body. */
-static bool send_head(int fd, const char *status, const char *lines, size_t length)
-{
-    char head[512];
-    const int bytes = snprintf(head, sizeof(head), "HTTP/1.1 %s\r\n%sContent-Length: %zu\r\n\r\n",
-                               status, lines, length);
-
-    return send_all(fd, head, (size_t)bytes);
-}
+static char last_request[HTTP_REQUEST]; /* read while no request is under way */
 
 static bool send_page(int fd, const char *status, const char *lines)
 {
-    return send_head(fd, status, lines, 5) && send_all(fd, "sorry", 5);
+    return http_send_head(fd, status, lines, 5) && http_send(fd, "sorry", 5);
 }
 
 /* Bytes [begin, end) of the file, with what Content-Range says. */
@@ -73,8 +36,8 @@ static bool send_range(int fd, size_t begin, size_t end, const char *range)
     char line[128];
 
     (void)snprintf(line, sizeof(line), "content-RANGE: %s\r\n", range);
-    return send_head(fd, "206 Partial Content", line, end - begin) &&
-           send_all(fd, content + begin, end - begin);
+    return http_send_head(fd, "206 Partial Content", line, end - begin) &&
+           http_send(fd, content + begin, end - begin);
 }
 
 /* What a server that knows ranges answers. */
@@ -84,7 +47,7 @@ static bool send_file(int fd, const char *asked)
     char range[128];
 
     if (asked == NULL) {
-        return send_head(fd, "200 OK", "", FILE_BYTES) && send_all(fd, content, FILE_BYTES);
+        return http_send_head(fd, "200 OK", "", FILE_BYTES) && http_send(fd, content, FILE_BYTES);
     }
     (void)sscanf(asked, "Range: bytes=%llu-%llu", &first, &last); /* NOLINT(cert-err34-c) */
     if (first >= FILE_BYTES) {
@@ -101,6 +64,7 @@ static bool answer(int fd, const char *request)
 {
     char name[64] = "", status[80];
 
+    (void)snprintf(last_request, sizeof(last_request), "%s", request);
     (void)sscanf(request, "GET /data/%63[^ ]", name); /* NOLINT(cert-err34-c) */
     if (strcmp(name, "file") == 0) {
         return send_file(fd, strstr(request, "Range: "));
@@ -109,14 +73,14 @@ static bool answer(int fd, const char *request)
         return send_file(fd, NULL);
     }
     if (strcmp(name, "moved") == 0) {
-        return send_head(fd, "302 Found", "Location: /data/file\r\nContent-Range: bytes 7-8/9\r\n",
-                         0);
+        return http_send_head(fd, "302 Found",
+                              "Location: /data/file\r\nContent-Range: bytes 7-8/9\r\n", 0);
     }
     if (strcmp(name, "loop") == 0) {
-        return send_head(fd, "302 Found", "Location: /data/loop\r\n", 0);
+        return http_send_head(fd, "302 Found", "Location: /data/loop\r\n", 0);
     }
     if (strcmp(name, "elsewhere") == 0) {
-        return send_head(fd, "302 Found", "Location: file:///etc/hostname\r\n", 0);
+        return http_send_head(fd, "302 Found", "Location: file:///etc/hostname\r\n", 0);
     }
     if (strcmp(name, "other") == 0) { /* bytes that nobody asked for */
         return send_range(fd, 20, 30, "bytes 20-29/100000");
@@ -131,7 +95,7 @@ static bool answer(int fd, const char *request)
         return send_range(fd, 10, 20, "octets 10-19/100");
     }
     if (strcmp(name, "cut") == 0) {
-        (void)(send_head(fd, "200 OK", "", FILE_BYTES) && send_all(fd, content, 500));
+        (void)(http_send_head(fd, "200 OK", "", FILE_BYTES) && http_send(fd, content, 500));
         return false;
     }
     if (strcmp(name, "silent") == 0) {
@@ -142,59 +106,20 @@ static bool answer(int fd, const char *request)
     return send_page(fd, status, "");
 }
 
-static void serve_connection(int fd)
-{
-    size_t have = 0;
-    ssize_t got;
-    bool goes_on = true;
-
-    while (goes_on && (got = recv(fd, server.request + have, REQUEST - 1 - have, 0)) > 0) {
-        have += (size_t)got;
-        server.request[have] = '\0';
-        if (strstr(server.request, "\r\n\r\n") != NULL) {
-            have = 0;
-            goes_on = answer(fd, server.request);
-        }
-    }
-}
-
-static void *serve(void *unused)
-{
-    int fd;
-
-    while ((fd = accept(server.listener, NULL, NULL)) >= 0) {
-        atomic_fetch_add(&server.connections, 1);
-        serve_connection(fd);
-        (void)close(fd);
-    }
-    return unused;
-}
-
 static int server_start(void **state)
 {
-    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(here);
     (void)state;
 
     for (size_t i = 0; i < FILE_BYTES; i++) {
         content[i] = (uint8_t)(i * 7 % 251);
     }
-    server.listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (server.listener < 0 || bind(server.listener, (struct sockaddr *)&here, length) != 0 ||
-        listen(server.listener, 8) != 0 ||
-        getsockname(server.listener, (struct sockaddr *)&here, &length) != 0) {
-        return 1;
-    }
-    server.port = ntohs(here.sin_port);
-    return pthread_create(&server.thread, NULL, serve, NULL);
+    return http_server_start(answer);
 }
 
 static int server_stop(void **state)
 {
     (void)state;
-    (void)shutdown(server.listener, SHUT_RDWR); /* ends accept() */
-    (void)pthread_join(server.thread, NULL);
-    (void)close(server.listener);
+    http_server_stop();
     return dp_mem_live() != 0;
 }
 
@@ -224,7 +149,7 @@ static struct dp_place place_here(void)
 {
     struct dp_place place = {.shown = "http://here"};
 
-    (void)snprintf(place.base, sizeof(place.base), "http://127.0.0.1:%d/data", server.port);
+    (void)snprintf(place.base, sizeof(place.base), "http://127.0.0.1:%d/data", http_server.port);
     return place;
 }
 
@@ -311,7 +236,7 @@ static void the_bytes_that_were_asked_for_arrive(void **state)
 static void a_connection_is_used_again(void **state)
 {
     const struct dp_place place = place_here();
-    const int before = atomic_load(&server.connections);
+    const int before = atomic_load(&http_server.connections);
     struct dp_http *http = connection_to(&place);
     (void)state;
 
@@ -323,7 +248,7 @@ static void a_connection_is_used_again(void **state)
     assert_int_equal(get_on(http, "404", 0, 0).outcome, DP_HTTP_MISSING);
     assert_int_equal(get_on(http, "file", 0, 0).outcome, DP_HTTP_DONE); /* nothing has stayed */
     dp_http_destroy(http);
-    assert_int_equal(atomic_load(&server.connections), before + 1);
+    assert_int_equal(atomic_load(&http_server.connections), before + 1);
 }
 
 static void codes_say_whether_another_try_may_go_well(void **state)
@@ -432,19 +357,19 @@ static void requests_with_a_key_are_signed(void **state)
 
     assert_int_equal(get_on(http, "file", 0, 10).outcome, DP_HTTP_DONE);
     dp_http_destroy(http);
-    assert_null(strcasestr(server.request, "authorization"));
-    assert_non_null(strstr(server.request, "User-Agent: lockstep/"));
+    assert_null(strcasestr(last_request, "authorization"));
+    assert_non_null(strstr(last_request, "User-Agent: lockstep/"));
     place.key = "the-key";
     place.secret = "the-secret";
     place.token = "the-token";
     (void)snprintf(place.region, sizeof(place.region), "sa-east-1");
     http = connection_to(&place);
     assert_int_equal(get_on(http, "file", 0, 10).outcome, DP_HTTP_DONE);
-    assert_non_null(strstr(server.request, "Authorization: AWS4-HMAC-SHA256 Credential=the-key/"));
-    assert_non_null(strstr(server.request, "/sa-east-1/s3/aws4_request"));
-    assert_non_null(strcasestr(server.request, "x-amz-security-token: the-token"));
-    assert_non_null(strcasestr(server.request, "x-amz-content-sha256: e3b0c442"));
-    assert_null(strstr(server.request, "the-secret"));
+    assert_non_null(strstr(last_request, "Authorization: AWS4-HMAC-SHA256 Credential=the-key/"));
+    assert_non_null(strstr(last_request, "/sa-east-1/s3/aws4_request"));
+    assert_non_null(strcasestr(last_request, "x-amz-security-token: the-token"));
+    assert_non_null(strcasestr(last_request, "x-amz-content-sha256: e3b0c442"));
+    assert_null(strstr(last_request, "the-secret"));
     assert_int_equal(get_on(http, "moved", 0, 10).outcome, DP_HTTP_REFUSED);
     dp_http_destroy(http);
 }
@@ -464,8 +389,6 @@ static void a_connection_needs_memory(void **state)
 
 int main(void)
 {
-    static const char *const variables[] = {"http_proxy",    "all_proxy",      "ALL_PROXY",
-                                            "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bytes_that_were_asked_for_arrive),
         cmocka_unit_test(a_connection_is_used_again),
@@ -481,9 +404,6 @@ int main(void)
         cmocka_unit_test(a_connection_needs_memory),
     };
 
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        (void)unsetenv(variables[i]);
-    }
     dp_log_set_level(DP_LOG_NONE);
     return cmocka_run_group_tests_name("http", tests, server_start, server_stop);
 }

@@ -1,0 +1,308 @@
+/*
+ * test_remote_fetch.c - files are fetched whole over connections that break off and are shared, and
+ * records are read from a server as from a folder.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "runtime/data/records/inspect.h"
+#include "runtime/data/records/pack.h"
+#include "runtime/data/records/records.h"
+#include "runtime/data/remote/remote.h"
+#include "tests/support/array_files.h"
+#include "tests/support/http_server.h"
+#include "tests/support/picture_files.h"
+
+enum { ROWS = 700, FEATURES = 300, FILE_MOST = 1 << 18, THREADS = 7 };
+
+static char root[64], packed[80], cache[80], address[80];
+
+/* ---- the server: files of `packed` ---- */
+
+static struct {
+    size_t most;        /* bytes of an answer, after which the connection ends; 0: all */
+    atomic_int refuses; /* so many requests from now on are answered, then none */
+} rules;
+
+static size_t read_file(const char *name, uint8_t *out)
+{
+    char path[160];
+    FILE *file;
+    size_t bytes = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", packed, name);
+    file = fopen(path, "rb");
+    if (file != NULL) {
+        bytes = fread(out, 1, FILE_MOST, file);
+        (void)fclose(file);
+    }
+    return bytes;
+}
+
+static bool answer(int fd, const char *request)
+{
+    const char *asked = strstr(request, "Range: ");
+    unsigned long long first = 0, last = FILE_MOST;
+    uint8_t *content = malloc(FILE_MOST);
+    char name[64] = "", line[128] = "";
+    size_t bytes, count;
+    bool goes_on;
+
+    if (content == NULL) {
+        abort();
+    }
+    (void)sscanf(request, "GET /%63[^ ]", name); /* NOLINT(cert-err34-c) */
+    if (atomic_fetch_sub(&rules.refuses, 1) == 0) {
+        free(content);
+        return http_send_head(fd, "403 Forbidden", "", 0);
+    }
+    bytes = read_file(name, content);
+    if (asked != NULL) {
+        (void)sscanf(asked, "Range: bytes=%llu-%llu", &first, &last); /* NOLINT(cert-err34-c) */
+    }
+    if (first >= bytes) {
+        free(content);
+        return http_send_head(fd, "416 Range Not Satisfiable", "", 0);
+    }
+    last = last < bytes ? last : bytes - 1;
+    count = (size_t)(last + 1 - first);
+    (void)snprintf(line, sizeof(line), "Content-Range: bytes %llu-%llu/%zu\r\n", first, last,
+                   bytes);
+    goes_on = rules.most == 0 || count <= rules.most;
+    goes_on = http_send_head(fd, asked != NULL ? "206 Partial Content" : "200 OK",
+                             asked != NULL ? line : "", count) &&
+              http_send(fd, content + first, goes_on ? count : rules.most) && goes_on;
+    free(content);
+    return goes_on;
+}
+
+static int pack_and_serve(void **state)
+{
+    static uint8_t numbers[ROWS * FEATURES], labels[ROWS];
+    struct dp_pack_options options = {.to = packed, .shard_bytes = 150000, .threads = 1};
+    struct dp_pack_result result;
+    char arrays[80];
+    (void)state;
+
+    (void)snprintf(root, sizeof(root), "/tmp/test_remote_fetch.XXXXXX");
+    (void)snprintf(arrays, sizeof(arrays), "%s/arrays", mkdtemp(root) == NULL ? "" : root);
+    (void)snprintf(packed, sizeof(packed), "%s/packed", root);
+    (void)snprintf(cache, sizeof(cache), "%s/cache", root);
+    if (mkdir(arrays, 0700) != 0) {
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof(numbers); i++) {
+        numbers[i] = (uint8_t)(i % 251);
+    }
+    npy_file(arrays, "train_images.npy", "|u1", "(700, 300)", numbers, sizeof(numbers));
+    npy_file(arrays, "train_labels.npy", "|u1", "(700,)", labels, sizeof(labels));
+    npy_file(arrays, "test_images.npy", "|u1", "(40, 300)", numbers, (size_t)40 * FEATURES);
+    npy_file(arrays, "test_labels.npy", "|u1", "(40,)", labels, 40);
+    options.from = arrays;
+    if (dp_pack(&options, &result) != DP_OK || http_server_start(answer) != 0) {
+        return 1;
+    }
+    (void)snprintf(address, sizeof(address), "http://127.0.0.1:%d", http_server.port);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    http_server_stop();
+    remove_tree(root);
+    return dp_mem_live() != 0;
+}
+
+static int obey_no_rule(void **state)
+{
+    (void)state;
+    rules.most = 0;
+    atomic_store(&rules.refuses, -1);
+    return 0;
+}
+
+/* ---- fetching ---- */
+
+struct taken {
+    uint8_t bytes[FILE_MOST];
+    size_t count;
+};
+
+static dp_status take(void *context, const void *data, size_t bytes)
+{
+    struct taken *t = context;
+
+    assert_true(t->count + bytes <= FILE_MOST);
+    memcpy(t->bytes + t->count, data, bytes);
+    t->count += bytes;
+    return DP_OK;
+}
+
+/* Each answer ends after a part of it, and the next request asks for the rest. */
+static void a_fetch_goes_on_where_it_broke_off(void **state)
+{
+    enum { BEGIN = 1000, END = 91000 };
+    static struct taken taken;
+    static uint8_t whole[FILE_MOST];
+    const size_t total = read_file("shard-00000.rec", whole);
+    const struct dp_remote_want want = {.name = "shard-00000.rec",
+                                        .begin = BEGIN,
+                                        .end = END,
+                                        .total = total,
+                                        .take = take,
+                                        .context = &taken};
+    const int before = atomic_load(&http_server.connections);
+    struct dp_remote *remote = NULL;
+    (void)state;
+
+    rules.most = 40000;
+    assert_int_equal(dp_remote_open(address, 60, &remote), DP_OK);
+    assert_int_equal(dp_remote_get(remote, &want), DP_OK);
+    dp_remote_close(remote);
+    assert_int_equal(taken.count, END - BEGIN);
+    assert_memory_equal(taken.bytes, whole + BEGIN, END - BEGIN);
+    assert_int_equal(atomic_load(&http_server.connections), before + 3);
+}
+
+/* Threads that all are in the middle of a fetch at the same time. */
+struct crowd {
+    struct dp_remote *remote;
+    pthread_barrier_t all;
+};
+
+static dp_status wait_for_all(void *context, const void *data, size_t bytes)
+{
+    struct crowd *crowd = context;
+    (void)data;
+
+    (void)pthread_barrier_wait(&crowd->all);
+    return bytes == 1 ? DP_OK : DP_ERR_DISAGREE;
+}
+
+static void *fetch_beside(void *context)
+{
+    struct crowd *crowd = context;
+    const struct dp_remote_want want = {
+        .name = "index.json", .begin = 2, .end = 3, .take = wait_for_all, .context = crowd};
+
+    return dp_remote_get(crowd->remote, &want) == DP_OK ? NULL : crowd;
+}
+
+static void connections_of_many_threads_are_all_closed(void **state)
+{
+    pthread_t threads[THREADS];
+    struct crowd crowd;
+    (void)state;
+
+    assert_int_equal(dp_remote_open(address, 60, &crowd.remote), DP_OK);
+    assert_int_equal(pthread_barrier_init(&crowd.all, NULL, THREADS), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, fetch_beside, &crowd), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *bad;
+        assert_int_equal(pthread_join(threads[i], &bad), 0);
+        assert_null(bad);
+    }
+    (void)pthread_barrier_destroy(&crowd.all);
+    dp_remote_close(crowd.remote);
+    assert_int_equal(dp_mem_live(), 0);
+    http_server_wait();
+}
+
+/* ---- records ---- */
+
+static struct dp_shard_store_config from_server(void)
+{
+    return (struct dp_shard_store_config){.dir = address, .cache = cache, .patience_s = 60};
+}
+
+static void assert_same_blocks(struct dp_records *a, struct dp_records *b)
+{
+    struct dp_buffer memory[4] = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
+    struct dp_block_view one, two;
+
+    for (int set = 0; set < DP_SETS; set++) {
+        const size_t count = dp_records_blocks(a, (enum dp_set)set);
+        assert_int_equal(dp_records_blocks(b, (enum dp_set)set), count);
+        for (size_t i = 0; i < count; i++) {
+            const struct dp_records_block *block = dp_records_block(a, (enum dp_set)set, i);
+            assert_int_equal(dp_records_read(a, block, &memory[0], &memory[1], &one), DP_OK);
+            block = dp_records_block(b, (enum dp_set)set, i);
+            assert_int_equal(dp_records_read(b, block, &memory[2], &memory[3], &two), DP_OK);
+            assert_memory_equal(memory[0].data, memory[2].data, block->block.stored);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        dp_buffer_release(&memory[i]);
+    }
+}
+
+/* The second time from copies. */
+static void records_of_a_server_are_those_of_its_folder(void **state)
+{
+    const struct dp_shard_store_config there = from_server(), here = {.dir = packed};
+    const int before = dup(STDERR_FILENO);
+    (void)state;
+
+    (void)close(before);
+    for (int time = 0; time < 2; time++) {
+        struct dp_records *remote = NULL, *local = NULL;
+        int after;
+        assert_int_equal(dp_records_open(&there, &remote), DP_OK);
+        assert_int_equal(dp_records_open(&here, &local), DP_OK);
+        assert_int_equal(dp_records_verify(remote), DP_OK);
+        assert_same_blocks(remote, local);
+        dp_records_close(remote);
+        dp_records_close(local);
+        assert_int_equal(dp_mem_live(), 0);
+        http_server_wait(); /* its side of connections is closed, too */
+        after = dup(STDERR_FILENO);
+        (void)close(after);
+        assert_int_equal(after, before);
+    }
+}
+
+/* A part of it had come. */
+static void an_index_that_is_refused_halfway_leaves_nothing(void **state)
+{
+    const struct dp_shard_store_config there = from_server();
+    struct dp_records *records = NULL;
+    struct dp_log_capture capture;
+    (void)state;
+
+    remove_tree(cache); /* has the text of the last one, for a few seconds */
+    rules.most = 200;
+    atomic_store(&rules.refuses, 1);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    assert_int_equal(dp_records_open(&there, &records), DP_ERR_NOINPUT);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    assert_non_null(strstr(dp_log_captured(&capture), "/index.json: is refused (HTTP 403)"));
+    assert_null(records);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_fetch_goes_on_where_it_broke_off, obey_no_rule),
+        cmocka_unit_test_setup(connections_of_many_threads_are_all_closed, obey_no_rule),
+        cmocka_unit_test_setup(records_of_a_server_are_those_of_its_folder, obey_no_rule),
+        cmocka_unit_test_setup(an_index_that_is_refused_halfway_leaves_nothing, obey_no_rule),
+    };
+
+    dp_log_set_level(DP_LOG_NONE);
+    return cmocka_run_group_tests_name("remote_fetch", tests, pack_and_serve, stop);
+}

@@ -116,6 +116,18 @@ static int count_files(const char *dir, const char *ending)
 
 /* ---- checking ---- */
 
+static dp_status open_list(const char *dir, struct dp_records **records,
+                           struct dp_log_capture *capture)
+{
+    const struct dp_shard_store_config config = {.dir = dir};
+    dp_status status;
+
+    dp_log_capture_begin(capture, DP_LOG_ERROR);
+    status = dp_records_open(&config, records);
+    dp_log_capture_end(capture, DP_LOG_DROP);
+    return status;
+}
+
 /* Whether a block is read, again, without a word. */
 static bool is_read(const struct dp_records *records, const struct dp_records_block *block,
                     struct dp_buffer memory[2])
@@ -236,6 +248,30 @@ static void samples_after_a_damaged_block_are_what_they_were(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Room is made for as many blocks as it says: for no more than a file of that length may have. */
+static void an_index_that_says_more_blocks_is_refused(void **state)
+{
+    static const char *const words[] = {
+        "/shard-00000.rec: is not the shard that index.json describes",
+        "whole: says more blocks than fit into a shard"};
+    (void)state;
+
+    for (uint64_t more = 0; more < 2; more++) {
+        struct dp_records *records = NULL;
+        struct dp_log_capture capture;
+        struct dp_records_index_file file;
+        pack_anew();
+        assert_int_equal(dp_records_index_read(folder[WHOLE], &file), DP_OK);
+        file.index.shards[0].blocks = file.index.shards[0].bytes / DP_SHARD_ROW + more;
+        remove_file(folder[WHOLE], DP_RECORDS_INDEX);
+        assert_int_equal(dp_records_index_save(&file.index, folder[WHOLE]), DP_OK);
+        dp_records_index_release(&file);
+        assert_int_equal(open_list(folder[WHOLE], &records, &capture), DP_ERR_DATA);
+        assert_non_null(strstr(dp_log_captured(&capture), words[more]));
+        assert_int_equal(dp_mem_live(), 0);
+    }
+}
+
 /* What ddp_data packed before blocks began at multiples of 64: 9 rows of 4,000 numbers, each half
  * its row, in blocks of 4; 3 rows to test with. */
 static void records_of_version_1_are_read(void **state)
@@ -347,18 +383,6 @@ static void each_job_speaks_for_itself(void **state)
 
 /* ---- several folders ---- */
 
-static dp_status open_list(const char *dir, struct dp_records **records,
-                           struct dp_log_capture *capture)
-{
-    const struct dp_shard_store_config config = {.dir = dir};
-    dp_status status;
-
-    dp_log_capture_begin(capture, DP_LOG_ERROR);
-    status = dp_records_open(&config, records);
-    dp_log_capture_end(capture, DP_LOG_DROP);
-    return status;
-}
-
 static void assert_same_blocks(struct dp_records *a, struct dp_records *b)
 {
     struct dp_buffer memory[4] = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(damage_is_found_whenever_a_block_is_read),
         cmocka_unit_test(a_file_that_is_cut_off_or_replaced_is_noticed),
         cmocka_unit_test(samples_after_a_damaged_block_are_what_they_were),
+        cmocka_unit_test(an_index_that_says_more_blocks_is_refused),
         cmocka_unit_test(records_of_version_1_are_read),
         cmocka_unit_test(a_budget_below_the_largest_shard_is_refused),
         cmocka_unit_test(without_the_lock_of_its_room_nothing_is_copied),

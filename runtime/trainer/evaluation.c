@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
@@ -38,9 +39,10 @@ static dp_status round_average(struct dp_trainer *t)
 
 /* What a rank reports to the others after a round of an evaluation. */
 struct eval_round {
-    double seconds; /* that the round took */
-    bool asked;     /* whether it was asked to stop */
-    bool more;      /* whether passes are left */
+    double seconds;    /* that the round took */
+    bool asked;        /* whether it was asked to stop */
+    bool more;         /* whether passes are left */
+    dp_status failure; /* of its test rows, which is not reported yet */
 };
 
 size_t dp_evaluation_round(size_t passes, double seconds)
@@ -73,12 +75,33 @@ static dp_status next_round(const struct eval_round *all, int ranks, struct dp_r
     return DP_OK;
 }
 
+/* The first rank whose rows cannot be read says why. Nobody leaves before it has. */
+static dp_status judge_rows(struct dp_trainer *t, struct eval_round *all)
+{
+    dp_status cause = DP_OK;
+    const char *error;
+
+    for (int i = 0; i < t->group->size && cause == DP_OK; i++) {
+        cause = all[i].failure;
+        if (cause != DP_OK && i == t->group->rank) {
+            (void)!dp_test_rows_failure(t->input.test, &error);
+            dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", error);
+        }
+    }
+    if (cause != DP_OK) {
+        const struct eval_round mine = all[t->group->rank];
+        DP_TRY(dp_exchange_gather(t->exchange, &mine, sizeof(mine), all));
+    }
+    return cause;
+}
+
 static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[DP_EVALUATION_SUMS])
 {
     struct eval_round mine, *all = dp_zalloc((size_t)t->group->size, sizeof(*all));
     const size_t count = t->compute.mode->evaluations(&t->compute, t->input.data->test_count);
     struct dp_range passes = {0, 1};
     dp_status status = DP_OK;
+    const char *error;
 
     if (all == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "evaluation of %d ranks", t->group->size);
@@ -90,8 +113,10 @@ static dp_status evaluate_rounds(struct dp_trainer *t, double (*sums)[DP_EVALUAT
         mine.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
         mine.asked = dp_stop_asked(t->stop) != DP_STOP_NONE;
         mine.more = passes.begin + passes.count < count;
-        if (status == DP_OK) {
+        mine.failure = dp_test_rows_failure(t->input.test, &error);
+        if (status == DP_OK || mine.failure != DP_OK) {
             status = dp_exchange_gather(t->exchange, &mine, sizeof(mine), all);
+            status = status == DP_OK ? judge_rows(t, all) : status;
         }
         if (status == DP_OK) {
             status = next_round(all, t->group->size, &passes);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "runtime/data/rows.h"
@@ -127,6 +128,8 @@ static dp_status evaluate_share(struct dp_evaluator *e, int rank, dp_evaluator_s
                                       .batch_rows = test_rows(e, rank),
                                       .seed = (uint64_t)e->is.config->train.seed};
     struct dp_range passes = {0, 1};
+    dp_status status;
+    const char *error;
     size_t count;
 
     c->share = (struct dp_lanes_share){rank, e->is.trainers};
@@ -134,7 +137,11 @@ static dp_status evaluate_share(struct dp_evaluator *e, int rank, dp_evaluator_s
     memset(e->sums, 0, e->lanes * sizeof(*e->sums));
     while (passes.begin < count) {
         const uint64_t begin_ns = dp_now_ns();
-        DP_TRY(c->mode->evaluate(c, e->test, passes, &call, e->sums));
+        status = c->mode->evaluate(c, e->test, passes, &call, e->sums);
+        if (dp_test_rows_failure(e->test, &error) != DP_OK) {
+            dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", error);
+        }
+        DP_TRY(status);
         passes.begin += passes.count;
         passes.count = dp_evaluation_round(passes.count, (double)(dp_now_ns() - begin_ns) / 1e9);
         if (stop != NULL && stop(context)) {

@@ -173,6 +173,20 @@ def case_a_bad_picture_ends_all_ranks_when_it_is_needed():
         check(f"{paths[7]}: is no PNG and no JPEG" in result.errors[0], f"{result}")
 
 
+def case_test_pictures_that_are_bad_on_every_rank_are_one_line():
+    folder = pictures("bad-tests")
+    paths = sorted((folder / "test").rglob("*.png"))
+    for path in paths:
+        path.write_bytes(b"no picture")
+    for ranks, cache, *more in ((0, "none"), (2, "none"), (2, "raw", "train.lanes=0"), (4, "none"),
+                                (3, "none", "train.eval_rank=true")):
+        sets = [word for text in (f"data.cache={cache}", *more) for word in ("--set", text)]
+        result = train(model(folder), *sets, "--out", harness.scratch / f"tests-{ranks}-{cache}",
+                       ranks=ranks)
+        same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+        check(f"{paths[0]}: is no PNG and no JPEG" in result.errors[0], f"{result}")
+
+
 def case_a_bad_picture_is_replaced_alike_wherever_samples_are_kept():
     folder, paths = many("skipped", 1000)
     paths[700].write_bytes(b"no picture")

@@ -1,5 +1,6 @@
 #include "runtime/data/stream/test_rows.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -16,8 +17,6 @@ struct hand {
     struct dp_test_rows *rows;
     struct dp_sample_reader *reader; /* owned */
     struct dp_worker *helper;        /* owned; NULL: a user's own thread */
-    size_t bad_row;                  /* its first one; SIZE_MAX: none */
-    char error[ERROR_BYTES];
 };
 
 /* What a user has taken. */
@@ -33,18 +32,41 @@ struct dp_test_rows {
     /* What helpers read now. */
     size_t first, count;
     atomic_size_t next;
+    pthread_mutex_t mutex; /* of the lines that follow */
+    size_t bad_row;        /* the first one so far; SIZE_MAX: none */
+    dp_status failure;     /* why, and what is to be said */
+    char error[ERROR_BYTES];
 };
 
 /* ---- reading ---- */
 
+static void keep_failure(struct dp_test_rows *r, size_t row, dp_status status, const char *error)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    if (row < r->bad_row) {
+        r->bad_row = row;
+        r->failure = status;
+        (void)snprintf(r->error, sizeof(r->error), "%s", error);
+    }
+    (void)pthread_mutex_unlock(&r->mutex);
+}
+
 static dp_status read_row(struct hand *hand, size_t row, uint8_t *image, int32_t *label)
 {
     const struct dp_test_rows_config *c = &hand->rows->config;
+    struct dp_log_capture capture;
     size_t skipped = 0;
+    dp_status status;
 
-    return c->skips
-               ? dp_sample_reader_read_good(hand->reader, DP_SET_TEST, row, image, label, &skipped)
-               : dp_sample_reader_read(hand->reader, DP_SET_TEST, row, image, label);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = c->skips ? dp_sample_reader_read_good(hand->reader, DP_SET_TEST, row, image, label,
+                                                   &skipped)
+                      : dp_sample_reader_read(hand->reader, DP_SET_TEST, row, image, label);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    if (status != DP_OK) {
+        keep_failure(hand->rows, row, status, dp_log_captured(&capture));
+    }
+    return status;
 }
 
 /* Reads row after row of the first user's, until none is left. */
@@ -53,29 +75,20 @@ static dp_status read_along(void *context)
     struct hand *hand = context;
     struct dp_test_rows *r = hand->rows;
     const struct dp_test_rows_config *c = &r->config;
-    struct dp_log_capture capture;
     dp_status status = DP_OK;
     size_t i;
 
-    hand->bad_row = SIZE_MAX;
     while (status == DP_OK && (i = atomic_fetch_add(&r->next, 1)) < r->count) {
-        dp_log_capture_begin(&capture, DP_LOG_ERROR);
         status =
             read_row(hand, r->first + i, (uint8_t *)r->taken->images.data + i * c->sample_bytes,
                      (int32_t *)r->taken->labels.data + i * c->label_words);
-        dp_log_capture_end(&capture, DP_LOG_DROP);
-        if (status != DP_OK) {
-            hand->bad_row = i;
-            (void)snprintf(hand->error, sizeof(hand->error), "%s", dp_log_captured(&capture));
-        }
     }
     return status;
 }
 
-/* By all hands; the first bad row is reported. */
+/* By all hands. */
 static dp_status read_together(struct dp_test_rows *r, size_t first, size_t count)
 {
-    const struct hand *worst = NULL;
     dp_status status, cause;
 
     r->first = first;
@@ -85,16 +98,9 @@ static dp_status read_together(struct dp_test_rows *r, size_t first, size_t coun
         dp_worker_start(r->hands[i].helper);
     }
     cause = read_along(&r->hands[0]);
-    worst = &r->hands[0];
     for (int i = 1; i < r->hand_count; i++) {
         status = dp_worker_wait(r->hands[i].helper);
-        if (status != DP_OK && r->hands[i].bad_row < worst->bad_row) {
-            worst = &r->hands[i];
-            cause = status;
-        }
-    }
-    if (cause != DP_OK) {
-        dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", worst->error);
+        cause = cause == DP_OK ? status : cause;
     }
     return cause;
 }
@@ -137,6 +143,12 @@ dp_status dp_test_rows_get(struct dp_test_rows *r, int user, size_t first, size_
     return DP_OK;
 }
 
+dp_status dp_test_rows_failure(const struct dp_test_rows *r, const char **error)
+{
+    *error = r != NULL ? r->error : "";
+    return r != NULL ? r->failure : DP_OK;
+}
+
 size_t dp_test_rows_count(const struct dp_test_rows *r)
 {
     return r->config.count;
@@ -177,6 +189,8 @@ dp_status dp_test_rows_create(const struct dp_test_rows_config *config, struct d
         return DP_FAIL(DP_ERR_NOMEM, "test rows");
     }
     r->config = *config;
+    r->bad_row = SIZE_MAX;
+    (void)pthread_mutex_init(&r->mutex, NULL);
     status = config->images != NULL ? DP_OK : make_hands(r);
     if (status != DP_OK) {
         dp_test_rows_destroy(r);
@@ -199,6 +213,7 @@ void dp_test_rows_destroy(struct dp_test_rows *r)
         dp_buffer_release(&r->taken[i].images);
         dp_buffer_release(&r->taken[i].labels);
     }
+    (void)pthread_mutex_destroy(&r->mutex);
     dp_free(r->hands);
     dp_free(r->taken);
     dp_free(r);

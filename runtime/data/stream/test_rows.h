@@ -31,11 +31,15 @@ size_t dp_test_rows_count(const struct dp_test_rows *rows);
  *
  *   images, labels  out  as above; valid until the user's next call
  *
- * Errors: those of dp_sample_reader_read(); DP_ERR_NOMEM; where rows lie in memory DP_ERR_DISAGREE:
- * one is another than was read.
+ * Errors: those of dp_sample_reader_read(), which are not reported but kept; DP_ERR_NOMEM; where
+ * rows lie in memory DP_ERR_DISAGREE: one is another than was read.
  */
 DP_CHECKED dp_status dp_test_rows_get(struct dp_test_rows *rows, int user, size_t first,
                                       size_t count, const uint8_t **images, const int32_t **labels);
+
+/* The kept failure of the first row that could not be read, and what is to be said of it, once:
+ * other threads and ranks may have met other bad rows. DP_OK: there is none, or `rows` is NULL. */
+DP_CHECKED dp_status dp_test_rows_failure(const struct dp_test_rows *rows, const char **error);
 
 /* NULL is allowed. */
 void dp_test_rows_destroy(struct dp_test_rows *rows);

@@ -215,23 +215,23 @@ static void make_room(const struct dp_shard_cache *cache, uint64_t bytes)
 
 /* ---- a copy ---- */
 
-/* Opens it if it is there, and marks it as used. */
-static bool find(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+/* Opens a file of `bytes` if it is there, and marks it as used. */
+static bool find(const struct dp_shard_cache *cache, const char *name, uint64_t bytes,
                  struct dp_data_file *file)
 {
     struct dp_log_capture capture;
     dp_status status = DP_ERR_NOINPUT;
 
-    if (!dp_data_file_exists(cache->dir, want->name)) {
+    if (!dp_data_file_exists(cache->dir, name)) {
         return false;
     }
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = dp_data_file_open(file, cache->dir, want->name);
+    status = dp_data_file_open(file, cache->dir, name);
     dp_log_capture_end(&capture, DP_LOG_DROP);
     if (status != DP_OK) {
         return false;
     }
-    if (file->bytes != want->bytes) {
+    if (file->bytes != bytes) {
         dp_data_file_close(file);
         return false;
     }
@@ -307,29 +307,45 @@ static dp_status check(const struct dp_cache_want *want, const char *hash)
                          want->origin);
 }
 
-/* With the lock. */
-static dp_status make(const struct dp_shard_cache *cache, const struct dp_cache_want *want)
+/* Fills half a copy, and opens it before it has its name: from then on others may delete it. */
+static dp_status fill(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+                      const char *name, struct dp_file *half, struct dp_data_file *copy)
 {
-    char part[DP_PATH_BYTES], path[DP_PATH_BYTES], hash[DP_HASH_TEXT];
-    char name[DP_CACHE_NAME + sizeof(PART)];
-    struct dp_file file;
+    char hash[DP_HASH_TEXT];
+    dp_status status = want->fill(want->context, half);
+
+    if (status != DP_OK) {
+        dp_file_discard(half);
+        return status;
+    }
+    DP_TRY(dp_file_finish(half, hash));
+    DP_TRY(check(want, hash));
+    return find(cache, name, want->bytes, copy)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_WRITE, "%s: a copy of %s is gone, or of another length", cache->dir,
+                         want->origin);
+}
+
+/* With the lock. */
+static dp_status make(const struct dp_shard_cache *cache, const struct dp_cache_want *want,
+                      struct dp_data_file *copy)
+{
+    char part[DP_PATH_BYTES], path[DP_PATH_BYTES], name[DP_CACHE_NAME + sizeof(PART)];
+    struct dp_file half;
     dp_status status;
 
     (void)snprintf(name, sizeof(name), "%s" PART, want->name);
     DP_TRY(dp_file_join(part, cache->dir, name));
     DP_TRY(dp_file_join(path, cache->dir, want->name));
-    DP_TRY(begin(cache, want, part, &file));
-    status = want->fill(want->context, &file);
-    if (status == DP_OK) {
-        status = dp_file_finish(&file, hash);
-    } else {
-        dp_file_discard(&file);
-    }
-    status = status == DP_OK ? check(want, hash) : status;
+    DP_TRY(begin(cache, want, part, &half));
+    status = fill(cache, want, name, &half, copy);
     if (status == DP_OK && dp_disk_rename(part, path) != 0) {
         status = dp_file_fail(path, errno);
     }
-    if (status != DP_OK) {
+    if (status == DP_OK) {
+        copy->path[strlen(copy->path) - strlen(PART)] = '\0';
+    } else {
+        dp_data_file_close(copy);
         (void)dp_disk_unlink(part);
     }
     return status;
@@ -342,22 +358,14 @@ dp_status dp_shard_cache_get(const struct dp_shard_cache *cache, const struct dp
     struct dp_lock *lock;
     dp_status status;
 
-    while (!find(cache, want, file)) {
+    while (!find(cache, want->name, want->bytes, file)) {
         DP_TRY(try_lock(cache, want->name, &lock));
         if (lock == NULL) {
             (void)nanosleep(&pause, NULL);
             continue;
         }
         /* Another may have made it between the look and the lock. */
-        if (find(cache, want, file)) {
-            dp_lock_release(lock);
-            return DP_OK;
-        }
-        status = make(cache, want);
-        if (status == DP_OK && !find(cache, want, file)) {
-            status = DP_FAIL(DP_ERR_WRITE, "%s: a copy of %s is gone, or of another length",
-                             cache->dir, want->origin);
-        }
+        status = find(cache, want->name, want->bytes, file) ? DP_OK : make(cache, want, file);
         dp_lock_release(lock);
         return status;
     }

@@ -21,6 +21,7 @@
     X(LIBRARY, "libraries")         \
     X(TRIAL, "trials")              \
     X(DATA, "data")                 \
+    X(KEPT, "kept blocks")          \
     X(COMM, "communication")        \
     X(CHECKPOINT, "checkpoint")
 

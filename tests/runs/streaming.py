@@ -224,6 +224,17 @@ model: {{input: [32, 32, 1], layers: [flatten: {{}}, dense: {{units: 10}}]}}
 """
 
 
+def case_blocks_that_are_kept_are_no_leak():
+    source = harness.small_data(harness.scratch / "rows", 8000, 50, 32)
+    packed, cfg = harness.scratch / "packed", harness.scratch / "kept.cfg"
+    ddp_data("pack", source, packed)
+    cfg.write_text(RECORDS.format(dir=packed))
+    result = train_well(cfg, "--set", "data.shuffle=window", "--set", "train.global_batch=8",
+                        "--steps", 150, "--out", harness.scratch / "out", ranks=2)
+    check(run_json(harness.scratch / "out")["memory"]["input"] > 7 * 2**20, "too little is kept")
+    check("memory grows" not in result.err, f"{result}")
+
+
 def case_a_shard_that_is_cut_off_or_overwritten_while_it_is_read_ends_all_ranks():
     source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
     cfg = harness.scratch / "cut.cfg"

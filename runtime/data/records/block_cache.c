@@ -124,7 +124,7 @@ static int find_room(struct dp_block_cache *c, size_t room, bool passes)
         int i;
         if (c->spares > 0 && room <= c->bytes - c->used) {
             i = c->spare[c->spares - 1];
-            c->slots[i].data = dp_mem_arena(DP_MEM_DATA, room);
+            c->slots[i].data = dp_mem_arena(DP_MEM_KEPT, room);
             if (c->slots[i].data == NULL) {
                 return NONE;
             }

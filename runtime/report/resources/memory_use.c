@@ -35,6 +35,7 @@ static enum dp_memory_use_kind kind_of(enum dp_purpose purpose)
     case DP_MEM_RESIDUALS:
         return DP_MEMORY_COMMUNICATION;
     case DP_MEM_DATA:
+    case DP_MEM_KEPT:
         return DP_MEMORY_INPUT;
     case DP_MEM_LIBRARY:
     case DP_MEM_WORKSPACE:
@@ -73,14 +74,19 @@ static void join_neighbours(struct dp_memory_use *use)
     use->looks_each *= 2;
 }
 
-static void add_look(struct dp_memory_use *use, uint64_t step, const int64_t *bytes)
+static void add_look(struct dp_memory_use *use, uint64_t step, const int64_t *bytes,
+                     int64_t bounded)
 {
+    int64_t steady[DP_MEMORY_USE_COUNT];
+
+    memcpy(steady, bytes, sizeof(steady));
+    steady[DP_MEMORY_INPUT] -= bounded;
     use->looks_each = use->looks_each == 0 ? 1 : use->looks_each;
     if (use->open.looks++ == 0) {
         use->open.first_step = step;
-        memcpy(use->open.least, bytes, sizeof(use->open.least));
+        memcpy(use->open.least, steady, sizeof(use->open.least));
     }
-    keep_least(&use->open, bytes);
+    keep_least(&use->open, steady);
     if (use->open.looks < use->looks_each) {
         return;
     }
@@ -92,7 +98,7 @@ static void add_look(struct dp_memory_use *use, uint64_t step, const int64_t *by
 }
 
 void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
-                        const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t peak)
+                        const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t bounded, int64_t peak)
 {
     memcpy(use->now, bytes, sizeof(use->now));
     if (peak > use->peak) {
@@ -100,7 +106,7 @@ void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
         use->peak_step = step;
     }
     if (steady) {
-        add_look(use, step, bytes);
+        add_look(use, step, bytes, bounded);
     }
 }
 

@@ -61,10 +61,11 @@ void dp_memory_group(const size_t bytes[DP_MEM_PURPOSE_COUNT], int64_t out[DP_ME
  *
  *   steady    whether it counts for leaks: the first steps allocate
  *   bytes     [DP_MEMORY_USE_COUNT], as dp_memory_group() gives them, with what libraries take
+ *   bounded   what of input grows up to a limit of its own, which is no leak
  *   peak      most memory that the process ever had resident
  */
 void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
-                        const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t peak);
+                        const int64_t bytes[DP_MEMORY_USE_COUNT], int64_t bounded, int64_t peak);
 
 struct dp_memory_leak {
     int kind;      /* enum dp_memory_use_kind; below 0: nothing grows */

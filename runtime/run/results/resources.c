@@ -224,7 +224,7 @@ static void look_at_memory(struct dp_resources *r, const struct dp_run_job *job,
 
     group_memory(&r->brief, bytes);
     dp_memory_use_look(&r->memory, dp_trainer_steps(job->trainer), steady, bytes,
-                       (int64_t)r->brief.peak_bytes);
+                       (int64_t)dp_mem_bytes(DP_MEM_KEPT), (int64_t)r->brief.peak_bytes);
     if (budget > 0 && r->brief.rss_bytes > budget && !r->over_budget) {
         warn_of_budget(r, job->config->report.memory_budget_mb);
     }

@@ -85,7 +85,7 @@ static void what_was_not_used_for_longest_makes_room(void **state)
     take_and_give(c, 0, DP_BLOCK_KEPT);
     take_and_give(c, 2, DP_BLOCK_KEPT);
     take_and_give(c, 1, DP_BLOCK_NEW);
-    assert_int_equal(dp_mem_bytes(DP_MEM_DATA), 3 * piece);
+    assert_int_equal(dp_mem_bytes(DP_MEM_KEPT), 3 * piece);
     dp_block_cache_destroy(c);
     assert_int_equal(dp_mem_live(), 0);
 }
@@ -120,7 +120,7 @@ static void blocks_of_other_sizes_take_no_more_room(void **state)
     assert_int_equal(dp_block_cache_take(c, 5, 2 * piece + 1, false, &data), DP_BLOCK_NEW);
     memset(data, 5, 2 * piece + 1);
     dp_block_cache_filled(c, 5, true);
-    assert_int_equal(dp_mem_bytes(DP_MEM_DATA), 5 * piece);
+    assert_int_equal(dp_mem_bytes(DP_MEM_KEPT), 5 * piece);
     take_and_give(c, 3, DP_BLOCK_KEPT);
     take_and_give(c, 4, DP_BLOCK_KEPT);
     take_and_give(c, 2, DP_BLOCK_NEW);
@@ -309,7 +309,7 @@ static void blocks_of_a_window_are_expanded_once(void **state)
         assert_in_range(bytes, 4 << 16, 6 << 16);
         assert_int_equal(dp_samples_share(samples, WINDOW, bytes), DP_OK);
         assert_in_range(expansions(samples, WINDOW, 1), (size_t)EPOCHS * ROWS / IN_BLOCK - 8, once);
-        assert_true(dp_mem_bytes(DP_MEM_DATA) <= bytes);
+        assert_true(dp_mem_bytes(DP_MEM_KEPT) <= bytes);
         dp_samples_close(samples);
         samples = open_packed(); /* without a share each row expands its block */
         assert_true(expansions(samples, WINDOW, 1) > 10 * once);

@@ -21,7 +21,7 @@ static struct dp_memory_use looked(int steps, int64_t grows, int often)
     for (int i = 1; i <= steps; i++) {
         bytes[DP_MEMORY_ACTIVATIONS] += grows;
         bytes[DP_MEMORY_OTHER] = often > 0 && i % often == 0 ? 50 * MEGABYTE : 0;
-        dp_memory_use_look(&use, (uint64_t)i, true, bytes, (i < 70 ? i : 70) * MEGABYTE);
+        dp_memory_use_look(&use, (uint64_t)i, true, bytes, 0, (i < 70 ? i : 70) * MEGABYTE);
     }
     return use;
 }
@@ -72,18 +72,36 @@ static void what_is_taken_once_is_no_leak(void **state)
         bytes[DP_MEMORY_OTHER] = i < 300 ? 0 : i < 600 ? 90 * MEGABYTE : 95 * MEGABYTE;
         /* The first steps allocate, and do not count. */
         bytes[DP_MEMORY_GRADIENTS] = (int64_t)(i < 30 ? i : 30) * MEGABYTE;
-        dp_memory_use_look(&use, i, i >= 30, bytes, 0);
+        dp_memory_use_look(&use, i, i >= 30, bytes, 0, 0);
     }
     assert_int_equal(dp_memory_use_leak(&use).kind, -1);
+}
+
+/* As blocks of records that are kept do, until they are as many as may be. */
+static void what_grows_to_a_limit_of_its_own_is_no_leak(void **state)
+{
+    (void)state;
+
+    for (int leaks = 0; leaks < 2; leaks++) {
+        struct dp_memory_use use = {0};
+        int64_t bytes[DP_MEMORY_USE_COUNT] = {0};
+        for (uint64_t i = 1; i <= 100; i++) {
+            const int64_t kept = (int64_t)i * MEGABYTE;
+            bytes[DP_MEMORY_INPUT] = kept + (leaks ? kept / 8 : 0);
+            dp_memory_use_look(&use, i, true, bytes, kept, 0);
+            assert_int_equal(use.now[DP_MEMORY_INPUT], bytes[DP_MEMORY_INPUT]);
+        }
+        assert_int_equal(dp_memory_use_leak(&use).kind, leaks ? DP_MEMORY_INPUT : -1);
+    }
 }
 
 static void purposes_are_put_together(void **state)
 {
     const size_t counted[DP_MEM_PURPOSE_COUNT] = {
-        [DP_MEM_WEIGHTS] = 1,    [DP_MEM_RESIDUALS] = 2, [DP_MEM_COMM] = 4,
-        [DP_MEM_WORKSPACE] = 8,  [DP_MEM_LIBRARY] = 16,  [DP_MEM_CHECKPOINT] = 32,
-        [DP_MEM_OTHER] = 64,     [DP_MEM_DATA] = 128,    [DP_MEM_TRIAL] = 256,
-        [DP_MEM_GRADIENTS] = 512};
+        [DP_MEM_WEIGHTS] = 1,     [DP_MEM_RESIDUALS] = 2, [DP_MEM_COMM] = 4,
+        [DP_MEM_WORKSPACE] = 8,   [DP_MEM_LIBRARY] = 16,  [DP_MEM_CHECKPOINT] = 32,
+        [DP_MEM_OTHER] = 64,      [DP_MEM_DATA] = 128,    [DP_MEM_TRIAL] = 256,
+        [DP_MEM_GRADIENTS] = 512, [DP_MEM_KEPT] = 1024};
     int64_t out[DP_MEMORY_USE_COUNT], sum = 0;
     (void)state;
 
@@ -94,7 +112,8 @@ static void purposes_are_put_together(void **state)
     for (int i = 0; i < DP_MEMORY_USE_COUNT; i++) {
         sum += out[i];
     }
-    assert_int_equal(sum, 1023);
+    assert_int_equal(out[DP_MEMORY_INPUT], 1152);
+    assert_int_equal(sum, 2047);
 }
 
 static void what_nothing_explains_is_left(void **state)
@@ -137,6 +156,7 @@ int main(void)
         cmocka_unit_test(what_grows_is_named),
         cmocka_unit_test(memory_that_comes_and_goes_is_no_leak),
         cmocka_unit_test(what_is_taken_once_is_no_leak),
+        cmocka_unit_test(what_grows_to_a_limit_of_its_own_is_no_leak),
         cmocka_unit_test(purposes_are_put_together),
         cmocka_unit_test(what_nothing_explains_is_left),
         cmocka_unit_test(our_part_of_the_heap_is_known),

@@ -227,6 +227,7 @@ static void print_effect(const struct dp_pack_options *pack, const struct dp_pac
 static dp_status pack(struct options *o)
 {
     struct dp_progress progress;
+    struct dp_log_capture said;
     struct dp_pack_result r = {.source = NULL};
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     dp_status status;
@@ -239,10 +240,14 @@ static dp_status pack(struct options *o)
     o->pack.stopped = stopped;
     o->pack.progress = show_progress;
     o->pack.context = &progress;
+    /* What is to be said waits until the terminal's line is erased. */
+    dp_log_capture_begin(progress.terminal ? &said : NULL, DP_LOG_WARN);
     status = dp_pack(&o->pack, &r);
     if (progress.open) {
         (void)printf("\r\033[K");
+        (void)fflush(stdout);
     }
+    dp_log_capture_end(progress.terminal ? &said : NULL, DP_LOG_PRINT);
     if (status == DP_STOPPED) {
         DP_WARN("%s: stopped by a signal, nothing is left there: pack again to start over",
                 o->pack.to);

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Records: packed by ddp_data, trained on to the bits of what was packed."""
+import contextlib
+import os
 import pathlib
+import pty
 import signal
 import struct
 import subprocess
@@ -214,6 +217,23 @@ def case_mistakes_are_refused():
     ddp_data("info", harness.scratch / "nowhere", code=66)
 
 
+def on_terminal(command):
+    """What is seen of a command that is interrupted once it shows progress."""
+    ours, its = pty.openpty()
+    running = subprocess.Popen(command, stdout=its, stderr=its)
+    os.close(its)
+    said = b""
+    while b"left" not in said:
+        said += os.read(ours, 4096)
+    running.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # the other end is closed
+        while True:
+            said += os.read(ours, 4096)
+    same(running.wait(), 75, f"exit code with {said}")
+    os.close(ours)
+    return said.decode()
+
+
 def case_an_interrupted_pack_leaves_nothing_and_starts_over():
     folder, packed = harness.small_data(harness.scratch / "idx", 40000, 10), \
         harness.scratch / "packed"
@@ -230,6 +250,8 @@ def case_an_interrupted_pack_leaves_nothing_and_starts_over():
         same(packed.exists(), left, "whether the folder is there")
         check(left or "nothing is left there" in said, said)
         check(not (packed / "index.json").exists(), "an index of half a pack")
+    said = on_terminal(command)
+    check("\r\x1b[Klockstep: warning: " in said and "samples/s, " in said, f"{said!r}")
     ddp_data("pack", folder, packed)
     ddp_data("verify", packed)
     same(sorted(path.name for path in packed.iterdir()),

@@ -26,6 +26,7 @@ struct crew {
     size_t place;
     char error[ERROR_BYTES];
     int warnings;
+    char warned[ERROR_BYTES]; /* the last one */
 };
 
 struct hand {
@@ -64,8 +65,10 @@ static void mark_bad(struct crew *crew, size_t at, const char *error)
     crew->job->bad[at] = 1;
     atomic_fetch_add(&crew->job->state->bad, 1);
     (void)pthread_mutex_lock(&crew->mutex);
-    crew->warnings++;
-    if (crew->warnings <= WARNINGS_MOST) {
+    /* All samples of a damaged block are bad for one reason. */
+    if (crew->warnings < WARNINGS_MOST && strcmp(crew->warned, error) != 0) {
+        (void)snprintf(crew->warned, sizeof(crew->warned), "%s", error);
+        crew->warnings++;
         DP_WARN("%s; another one stands in its place%s", error,
                 crew->warnings == WARNINGS_MOST ? ", and so it may be for others, without a word"
                                                 : "");

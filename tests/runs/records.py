@@ -194,6 +194,10 @@ def case_damage_is_named_by_verify_and_by_a_run():
         result = train(cfg, "--out", harness.scratch / "none", ranks=ranks)
         same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
         check(words in result.errors[0], f"{result}")
+    result = train(cfg, "--set", "data.on_bad_sample=skip", "--out", harness.scratch / "none",
+                   ranks=2)
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+    check(1 <= result.err.count(words) <= 2, f"more than a warning a rank:\n{result}")
     shard.unlink()
     check("is missing, with 600 samples" in ddp_data("info", packed, code=66), "a missing shard")
     result = train(cfg, "--out", harness.scratch / "none", ranks=2)

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -44,9 +45,9 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     dp_text_format(message, sizeof(message), format, args);
     va_end(args);
     if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE ||
-        status == DP_ERR_NOINPUT) {
-        dp_log(DP_LOG_ERROR, file, line, "%s", message); /* the message is complete without the
-                                                          * status */
+        status == DP_ERR_NOINPUT || strstr(message, dp_status_text(status)) != NULL) {
+        /* The message is complete without the status, or tells what was captured, which has it. */
+        dp_log(DP_LOG_ERROR, file, line, "%s", message);
     } else {
         dp_log(DP_LOG_ERROR, file, line, "%s: %s", message, dp_status_text(status));
     }

@@ -120,6 +120,21 @@ static void an_error_is_one_line_with_its_cause(void **state)
     assert_string_equal(captured, "lockstep: error: rank 3 has no data\n");
 }
 
+static void fail_with_what_was_captured(void)
+{
+    (void)DP_FAIL(DP_ERR_DATA, "file: is damaged");
+    (void)DP_FAIL(DP_ERR_DATA, "%s: copy it again", "file: is damaged: bad data");
+}
+
+static void the_status_is_said_once(void **state)
+{
+    (void)state;
+
+    capture(fail_with_what_was_captured);
+    assert_string_equal(captured, "lockstep: error: file: is damaged: bad data\n"
+                                  "lockstep: error: file: is damaged: bad data: copy it again\n");
+}
+
 static void the_debug_level_shows_the_path_of_an_error(void **state)
 {
     (void)state;
@@ -333,6 +348,7 @@ int main(void)
         cmocka_unit_test(statuses_end_a_process_with_the_documented_codes),
         cmocka_unit_test(errors_are_passed_on_and_undone_and_counted_once),
         cmocka_unit_test(an_error_is_one_line_with_its_cause),
+        cmocka_unit_test(the_status_is_said_once),
         cmocka_unit_test(the_debug_level_shows_the_path_of_an_error),
         cmocka_unit_test(with_several_ranks_errors_name_the_rank_and_only_rank_0_informs),
         cmocka_unit_test(captured_and_dropped_lines_go_to_the_caller_only),

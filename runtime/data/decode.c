@@ -109,11 +109,15 @@ dp_status dp_decode_check(const struct dp_sample_shape *have, const struct dp_sa
     if (have->height > 0) {
         (void)snprintf(axes, sizeof(axes), "%d, %d, %d", have->height, have->width, have->channels);
     }
-    return dp_problem_refuse(problem, DP_ERR_DATA,
-                             "%s%s do not fit model.input of %s: change model.input to [%s]%s",
-                             have->height > 0 ? "images of " : "rows with so many numbers: ", own,
-                             input, have->height > 0 ? axes : own,
-                             resizable && is_picture(want) ? ", or data.resize to bilinear" : "");
+    return dp_problem_refuse(
+        problem, DP_ERR_DATA,
+        "%s of %s%s do not fit model.input of %s: change model.input to [%s]%s",
+        have->height > 0 ? "images" : "rows", own,
+        have->height > 0   ? ""
+        : have->count == 1 ? " number"
+                           : " numbers",
+        input, have->height > 0 ? axes : own,
+        resizable && is_picture(want) ? ", or data.resize to bilinear" : "");
 }
 
 dp_status dp_decode_pixels(struct dp_decoder *decoder, const struct dp_raw *raw, int channels,

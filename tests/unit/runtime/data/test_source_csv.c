@@ -221,7 +221,7 @@ static void files_that_do_not_fit_are_refused(void **state)
     write_text("test.csv", "1,2,3\n");
     config.input.count = 784;
     assert_source_refuses("csv", &config, DP_ERR_DATA,
-                          "rows with so many numbers: 2 do not fit model.input of 784: change "
+                          "rows of 2 numbers do not fit model.input of 784: change "
                           "model.input to [2]");
     remove_file(folder, "test.csv");
     config = usual();

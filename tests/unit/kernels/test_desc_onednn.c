@@ -1,6 +1,7 @@
 /*
  * test_desc_onednn.c - which of oneDNN's implementations a convolution gets: "jit" in the place of
- * "brgconv" where there are fewer than 64 channels, and no other change; and products of bfloats.
+ * "brgconv" where there are fewer than 64 channels, and none that is not safe; and products of
+ * bfloats.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,12 +112,63 @@ static void bfloats_are_preferred_where_the_processor_has_tiles(void **state)
     assert_int_equal(dp_cpu_prefers_bf16(), dp_cpu_has_bf16() && listed(" amx_bf16"));
 }
 
+/* Else bfloats would be computed as float32 without a word. */
+static void bfloats_are_multiplied_where_the_processor_can(void **state)
+{
+    const unsigned wanted = dnnl_cpu_isa_avx512_core_bf16, allowed = dnnl_get_effective_cpu_isa();
+    (void)state;
+
+    assert_int_equal(dp_cpu_has_bf16(), listed(" avx512_bf16") && (allowed & wanted) == wanted);
+}
+
+static bool note_1x1(void *context, const_dnnl_primitive_desc_t desc)
+{
+    bool *found = context;
+
+    *found = *found || strncmp(dp_onednn_desc_code(desc), "jit_1x1", 7) == 0;
+    return *found;
+}
+
+/* Whether gradients of 1x1 weights over this many channels may be made by a 1x1 kernel. */
+static bool may_gather(dnnl_engine_t engine, size_t in, size_t stride)
+{
+    const struct dp_window w = {.in_c = in,
+                                .out_c = 32,
+                                .in_h = SIDE,
+                                .in_w = SIDE,
+                                .out_h = SIDE / stride,
+                                .out_w = SIDE / stride,
+                                .kernel_h = 1,
+                                .kernel_w = 1,
+                                .stride = stride};
+    const struct dp_onednn_conv conv = {engine, &w, ROWS, DP_CONV_BACKWARD_WEIGHTS, DP_TYPE_F32};
+    bool found = false;
+
+    assert_int_equal(dp_onednn_each_conv(&conv, note_1x1, &found), DP_OK);
+    return found;
+}
+
+static void strided_pixels_are_gathered_if_they_fill_a_vector(void **state)
+{
+    dnnl_engine_t engine = NULL;
+    (void)state;
+
+    assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
+    const bool has = may_gather(engine, 32, 2); /* whether this processor and oneDNN have them */
+    assert_int_equal(may_gather(engine, 16, 2), has);
+    assert_false(may_gather(engine, 8, 2));
+    assert_int_equal(may_gather(engine, 8, 1), has);
+    (void)dnnl_engine_destroy(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocked_kernels_are_for_64_channels_and_more),
         cmocka_unit_test(a_product_of_bfloats_may_have_a_bias),
         cmocka_unit_test(bfloats_are_preferred_where_the_processor_has_tiles),
+        cmocka_unit_test(bfloats_are_multiplied_where_the_processor_can),
+        cmocka_unit_test(strided_pixels_are_gathered_if_they_fill_a_vector),
     };
 
     return cmocka_run_group_tests_name("desc_onednn", tests, NULL, NULL);

@@ -1,0 +1,175 @@
+/*
+ * test_choose_fastest.c - of oneDNN's implementations of a convolution the fastest is chosen, by a
+ * clock of this test's and without computing: what each of them takes is made up here.
+ */
+#include <stdbool.h>
+
+#include "tests/support/arrays.h"
+
+#if DP_HAVE_ONEDNN
+
+#include <time.h>
+
+#include "kernels/cpu/onednn/conv_desc_onednn.h"
+
+enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
+
+static const struct dp_window window = {.in_h = SIDE,
+                                        .in_w = SIDE,
+                                        .in_c = CHANNELS,
+                                        .out_h = SIDE,
+                                        .out_w = SIDE,
+                                        .out_c = CHANNELS,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .stride = 1,
+                                        .padding = 1};
+
+/* ---- in the place of the library's and the system's ---- */
+
+static struct {
+    int count;
+    char name[MOST_NAMES][64]; /* of implementations, the preferred one first */
+    double first_ms, ms[MOST_NAMES];
+    int runs[MOST_NAMES];
+    double now_ms;
+} fake;
+
+dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream,
+                                     int nargs, const dnnl_exec_arg_t *args)
+{
+    const_dnnl_primitive_desc_t desc = NULL;
+    (void)stream;
+    (void)nargs;
+    (void)args;
+
+    if (dnnl_primitive_get_primitive_desc(primitive, &desc) != dnnl_success) {
+        return dnnl_runtime_error;
+    }
+    for (int i = 0; i < fake.count; i++) { /* others change the layout of weights: no time */
+        if (strcmp(fake.name[i], dp_onednn_desc_code(desc)) == 0) {
+            fake.now_ms += fake.runs[i]++ == 0 ? fake.first_ms : fake.ms[i];
+        }
+    }
+    return dnnl_success;
+}
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    if (clock != CLOCK_THREAD_CPUTIME_ID) {
+        return timespec_get(time, TIME_UTC) == TIME_UTC ? 0 : -1;
+    }
+    time->tv_sec = (time_t)(fake.now_ms / 1e3);
+    time->tv_nsec = (long)((fake.now_ms - (double)time->tv_sec * 1e3) * 1e6);
+    return 0;
+}
+
+/* ---- what oneDNN has ---- */
+
+static bool add_name(void *context, const_dnnl_primitive_desc_t desc)
+{
+    const char *name = dp_onednn_desc_code(desc);
+    (void)context;
+
+    if (strncmp(name, "ref", 3) != 0 && strcmp(name, fake.name[0]) != 0) {
+        (void)snprintf(fake.name[fake.count++], sizeof(fake.name[0]), "%s", name);
+    }
+    return fake.count == MOST_NAMES;
+}
+
+static void find_names(void)
+{
+    struct dp_onednn_conv conv = {NULL, &window, ROWS, DP_CONV_FORWARD, DP_TYPE_F32};
+    dnnl_primitive_desc_t preferred = NULL;
+
+    memset(&fake, 0, sizeof(fake));
+    assert_int_equal(dnnl_engine_create(&conv.engine, dnnl_cpu, 0), dnnl_success);
+    OK(dp_onednn_conv_desc(&conv, &preferred));
+    (void)snprintf(fake.name[0], sizeof(fake.name[0]), "%s", dp_onednn_desc_code(preferred));
+    fake.count = 1;
+    (void)dnnl_primitive_desc_destroy(preferred);
+    OK(dp_onednn_each_conv(&conv, add_name, NULL));
+    (void)dnnl_engine_destroy(conv.engine);
+}
+
+/* ---- tests ---- */
+
+/* What is chosen where the first run of each takes `first_ms`; *ms: what it is said to take. */
+static const char *chosen(double first_ms, double *ms)
+{
+    static char code[64];
+    struct dp_algo_choices *choices = NULL;
+    struct dp_stream *s = stream_on("cpu", 1);
+    struct dp_algo_choice choice;
+    size_t at = 0;
+
+    memset(fake.runs, 0, sizeof(fake.runs));
+    fake.first_ms = first_ms;
+    OK(dp_algo_choices_create("machine", &choices));
+    s->algo_choices = choices;
+    OK(s->ops->conv_prepare(s, &window, ROWS, DP_CONV_FORWARD));
+    assert_true(dp_algo_choices_next(choices, &at, &choice));
+    (void)snprintf(code, sizeof(code), "%s", choice.value);
+    *ms = choice.ms;
+    stream_close(s);
+    dp_algo_choices_destroy(choices);
+    return code;
+}
+
+/* Whether the first run, of which memory is new, takes longer or less than later ones. */
+static void the_fastest_is_chosen_whatever_first_runs_take(void **state)
+{
+    static const double first_ms[] = {20, 0.01};
+    (void)state;
+
+    find_names();
+    assert_true(fake.count > 1);
+    for (int fastest = 0; fastest < fake.count; fastest++) {
+        for (int k = 0; k < 2; k++) {
+            double ms;
+            for (int i = 0; i < fake.count; i++) {
+                fake.ms[i] = i == fastest ? 1 : 1.2 + 0.01 * i;
+            }
+            assert_string_equal(chosen(first_ms[k], &ms), fake.name[fastest]);
+            assert_true(fabs(ms - 1) < 1e-4);
+        }
+    }
+}
+
+/* A twentieth is within the noise of measuring. */
+static void the_preferred_one_stays_unless_another_is_clearly_faster(void **state)
+{
+    double ms;
+    (void)state;
+
+    find_names();
+    for (int i = 0; i < fake.count; i++) {
+        fake.ms[i] = 1;
+    }
+    assert_string_equal(chosen(1, &ms), fake.name[0]);
+    fake.ms[fake.count - 1] = 0.96;
+    assert_string_equal(chosen(1, &ms), fake.name[0]);
+    fake.ms[fake.count - 1] = 0.94;
+    assert_string_equal(chosen(1, &ms), fake.name[fake.count - 1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fastest_is_chosen_whatever_first_runs_take),
+        cmocka_unit_test(the_preferred_one_stays_unless_another_is_clearly_faster),
+    };
+
+    return cmocka_run_group_tests_name("choose_fastest", tests, NULL, NULL);
+}
+
+#else
+
+int main(void)
+{
+    print_message("skipped: built without oneDNN\n");
+    return 77;
+}
+
+#endif

@@ -211,6 +211,76 @@ static void a_rank_that_differs_is_restored_while_updates_are_pending(void **sta
     small_run_destroy(&run);
 }
 
+/* The tensor whose rest is this deferred bucket, or another one of the bucket before. */
+static int tensor_of(const struct dp_bucket_plan *plan, int deferred)
+{
+    int i = 0;
+
+    while (plan->bucket_of[i] != deferred - 1) {
+        i++;
+    }
+    return i;
+}
+
+static double sum_of_weights(const struct dp_trainer *t, int bucket)
+{
+    const struct dp_range range = dp_exchange_plan(t->exchange)->buckets[bucket].range;
+    double sum = 0;
+
+    for (size_t i = 0; i < range.count; i++) {
+        sum += (double)t->state.flat.master[range.begin + i];
+    }
+    return sum;
+}
+
+/* Forward asks for the tensors of one layer after the other. */
+static size_t update_one_by_one(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    double before[RANKS];
+    int all[RANKS], count = 0;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    const struct dp_bucket_plan *plan = dp_exchange_plan(t->exchange);
+    t->modes.deferred.on = true;
+    wrong += dp_trainer_step(t, &report) != DP_OK; /* which compares ranks, and defers nothing */
+    wrong += dp_trainer_step(t, &report) != DP_OK;
+    for (int b = plan->count - 1; b >= 0; b--) { /* as forward needs them */
+        if (plan->buckets[b].deferred) {
+            before[count] = sum_of_weights(t, b);
+            all[count++] = b;
+        }
+    }
+    wrong += count != 2;
+    for (int i = 0; i < count; i++) {
+        wrong += dp_deferred_update_need(t, tensor_of(plan, all[i])) != DP_OK;
+        wrong += !dp_deferred_update_pending(t);
+        for (int k = 0; k < count; k++) {
+            wrong += (sum_of_weights(t, all[k]) == before[k]) != (k > i);
+        }
+    }
+    wrong += dp_deferred_update_need(t, run->model->tensor_count - 1) != DP_OK;
+    wrong += dp_deferred_update_pending(t);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void only_what_a_layer_needs_is_waited_for(void **state)
+{
+    static const char *const sets[] = {SETS, "comm.strategy=direct", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, layers, sets), 0);
+    assert_int_equal(on_local_nodes(2, one_a_node, update_one_by_one, &run), 0);
+    small_run_destroy(&run);
+}
+
 struct plan_case {
     const struct small_run *run;
     size_t expected; /* deferred buckets */
@@ -306,6 +376,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deferred_updates_give_the_same_bits),
         cmocka_unit_test(a_rank_that_differs_is_restored_while_updates_are_pending),
+        cmocka_unit_test(only_what_a_layer_needs_is_waited_for),
         cmocka_unit_test(overlap_is_tried_with_deferred_updates),
         cmocka_unit_test(nothing_is_deferred_where_updates_need_more_than_their_bucket),
     };

@@ -1,4 +1,5 @@
 /* test_evaluation.c - evaluation in rounds: the same sums, and all ranks stop together. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,6 +170,35 @@ static void a_request_in_the_last_round_changes_nothing(void **state)
     small_run_destroy(&run);
 }
 
+/* In a few steps the average moves little, while the loss of the weights themselves becomes less.
+ * Narrow types round it. */
+static void an_average_of_the_weights_is_evaluated_in_any_precision(void **state)
+{
+    static const char *const precisions[] = {"train.precision=fp32", "train.precision=bf16",
+                                             "train.precision=fp16"};
+    double wide = 0;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(precisions) / sizeof(precisions[0]); i++) {
+        double loss[2];
+        for (int average = 0; average < 2; average++) {
+            const char *const sets[] = {precisions[i],
+                                        average == 1 ? "train.ema=0.99" : "train.ema=0", NULL};
+            struct outcome out;
+            struct small_run run;
+            assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+            assert_int_equal(small_train(&run, 2, 10, NULL, &out), 0);
+            loss[average] = out.evaluation[0].loss;
+            assert_true(out.evaluation[1].loss == loss[average]);
+            outcome_fini(&out);
+            small_run_destroy(&run);
+        }
+        wide = i == 0 ? loss[1] : wide;
+        assert_true(loss[0] < 0.9 * loss[1]);
+        assert_true(fabs(loss[1] - wide) < 0.01 * wide);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +206,7 @@ int main(void)
         cmocka_unit_test(rounds_of_lanes_give_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(a_request_on_any_rank_ends_evaluation_on_all),
         cmocka_unit_test(a_request_in_the_last_round_changes_nothing),
+        cmocka_unit_test(an_average_of_the_weights_is_evaluated_in_any_precision),
     };
     return cmocka_run_group_tests_name("evaluation", tests, NULL, NULL);
 }

@@ -1,0 +1,132 @@
+/*
+ * test_far_device.c - what trainers ask of a device that has memory of its own and can record, as
+ * far as one can be told that only says so.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/trainer/prepare/prepare.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+
+static struct {
+    const struct dp_device *real;
+    struct dp_device device;
+    const int32_t *labels; /* of the test set */
+    size_t label_bytes;    /* copied from there on */
+} far;
+
+static dp_status note_upload(struct dp_stream *stream, void *device, const void *host, size_t bytes)
+{
+    const int32_t *from = host;
+
+    if (from >= far.labels && from < far.labels + SMALL_TEST) {
+        far.label_bytes += bytes;
+    }
+    return far.real->upload(stream, device, host, bytes);
+}
+
+static dp_status never_replay(const struct dp_recording *recording, struct dp_stream *stream)
+{
+    (void)recording;
+    (void)stream;
+    return DP_ERR_INTERNAL;
+}
+
+static void create(struct small_run *run, const char *layers, const char *const *sets)
+{
+    assert_int_equal(small_run_create(run, layers, sets), 0);
+    memset(&far, 0, sizeof(far));
+    far.real = run->device;
+    far.device = *far.real;
+    far.labels = run->data.test_labels;
+}
+
+static size_t evaluate(struct dp_group *group, const void *arg)
+{
+    struct dp_evaluation found;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_trainer_evaluate(t, &found) != DP_OK || !(found.loss > 0);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+/* Labels to train with are pairs of classes: three words for one. */
+static void labels_to_evaluate_are_copied_as_the_data_set_has_them(void **state)
+{
+    static const char *const sets[] = {"device.name=ref", "train.micro_batch=8",
+                                       "data.augment=mixup", NULL};
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_dense, sets);
+    run.model->pairs = true;
+    run.data.shape = (struct dp_sample_shape){.count = run.data.sample_bytes};
+    far.device.host_memory = false;
+    far.device.upload = note_upload;
+    run.device = &far.device;
+    assert_int_equal(on_local_ranks(1, evaluate, &run), 0);
+    assert_int_equal(far.label_bytes, SMALL_TEST * sizeof(int32_t));
+    small_run_destroy(&run);
+}
+
+/* A trainer that has been made, asked as if its device could record. */
+static size_t ask_why_not(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    struct dp_trainer *t = NULL;
+    const char *why_not;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_trainer_unrecorded(t) == NULL;
+    t->device = &far.device;
+    why_not = dp_trainer_unrecorded(t);
+    t->device = far.real;
+    if (group->size > 1 && run->model->synchronised) {
+        wrong += why_not == NULL || strstr(why_not, "synchronised batch norm waits") == NULL;
+    } else {
+        wrong += why_not != NULL;
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void steps_are_recorded_unless_a_layer_waits_for_other_ranks(void **state)
+{
+    static const char *const layers[] = {small_dense, small_own_norm, small_conv};
+    static const char *const sets[] = {"device.name=ref", NULL};
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        struct small_run run;
+        create(&run, layers[i], sets);
+        far.device.replay = never_replay;
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            assert_int_equal(on_local_ranks(ranks, ask_why_not, &run), 0);
+        }
+        small_run_destroy(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(labels_to_evaluate_are_copied_as_the_data_set_has_them),
+        cmocka_unit_test(steps_are_recorded_unless_a_layer_waits_for_other_ranks),
+    };
+
+    return cmocka_run_group_tests_name("far_device", tests, NULL, NULL);
+}

@@ -115,7 +115,7 @@ static void the_effect_of_a_smaller_size_is_summed_over_pictures(void **state)
     (void)state;
 
     for (int i = 0; i < 6; i++) {
-        char name[16];
+        char name[32];
         (void)snprintf(name, sizeof(name), "a/%d.png", i);
         picture_file(from, name, 20 + 2 * i, 20, 3, (unsigned)i); /* becomes 10 + i x 10 */
         files += file_bytes(name);
@@ -145,7 +145,7 @@ static void a_picture_that_cannot_be_read_is_named(void **state)
     (void)state;
 
     for (int i = 0; i < 9; i++) {
-        char name[16];
+        char name[32];
         (void)snprintf(name, sizeof(name), "%c/%d.png", i < 5 ? 'a' : 'b', i);
         picture_file(from, name, 20, 20, 3, (unsigned)i);
     }

@@ -147,7 +147,7 @@ dp_status dp_group_exchange(struct dp_group *group, int to, struct dp_slice out,
     struct dp_transfer transfers[EXCHANGE_DEPTH];
 
     for (size_t i = 0; i < total + EXCHANGE_DEPTH; i++) {
-        if (i >= EXCHANGE_DEPTH && i - EXCHANGE_DEPTH < total) {
+        if (i >= EXCHANGE_DEPTH) {
             DP_TRY(dp_group_finish(group, &transfers[i % EXCHANGE_DEPTH]));
         }
         if (i < total) {

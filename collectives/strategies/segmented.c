@@ -37,7 +37,7 @@ dp_status dp_segmented_add(const struct dp_segmented *segmented, int to, struct 
 
     for (size_t i = 0; i < total + DEPTH; i++) {
         struct dp_transfer *transfer = &transfers[i % DEPTH];
-        if (i >= DEPTH && i - DEPTH < total) {
+        if (i >= DEPTH) {
             const struct dp_slice into = dp_slice_segment(sum, segmented->segment, i - DEPTH);
             const bool comes = transfer->from >= 0;
             DP_TRY(dp_group_finish(segmented->group, transfer));

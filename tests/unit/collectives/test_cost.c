@@ -141,19 +141,22 @@ static void doubling_costs_what_its_formula_says(void **state)
 }
 
 /* 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, p 4, n 4,000,000; three ranks: a fold in
- * halves, one round of two ranks, the whole after. */
+ * halves, one round of two ranks, the whole after. Six on three hosts fold inside of hosts. */
 static void rabenseifner_costs_what_its_formula_says(void **state)
 {
     const struct dp_cost cost = planted();
     const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), three = group_of(3, 1);
+    const struct dp_group six = group_of(6, 3);
+    const double fold = 2 * (2e-6 + 2e-3) + 1e-3 + 2e-6 + 4e-3;
     (void)state;
 
     assert_near(dp_cost_rabenseifner(&cost, &four, 4e6), 8e-6 + 6e-3 + 1.5e-3);
     /* Halves on the node, then quarters of two ranks at a time on the wire. */
     assert_near(dp_cost_rabenseifner(&cost, &two_hosts, 4e6),
                 2 * (2e-6 + 2e-3) + 1e-3 + 2 * (3e-5 + 16e-3) + 5e-4);
-    assert_near(dp_cost_rabenseifner(&cost, &three, 4e6),
-                2 * (2e-6 + 2e-3) + 1e-3 + (2e-6 + 4e-3) + 2 * (2e-6 + 2e-3) + 1e-3);
+    assert_near(dp_cost_rabenseifner(&cost, &three, 4e6), fold + 2 * (2e-6 + 2e-3) + 1e-3);
+    assert_near(dp_cost_rabenseifner(&cost, &six, 4e6),
+                fold + 2 * (2e-6 + 2e-3) + 1e-3 + 2 * (3e-5 + 16e-3) + 5e-4);
 }
 
 /* Inside a node adding while sending costs what was measured, 1.2 ns/byte. n is 4,000,000. */

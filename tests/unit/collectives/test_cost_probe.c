@@ -224,6 +224,38 @@ static void peers_are_measured_in_the_memory_that_can_be_shared(void **state)
     assert_int_equal(on_local_ranks(3, measures_with_little_to_share, NULL), 0);
 }
 
+static _Thread_local int asked[3]; /* how often for memory of each rank */
+
+static void *peer_and_note(const struct dp_group *group, const void *mine, int peer)
+{
+    asked[peer]++;
+    return beneath->peer(group, mine, peer);
+}
+
+/* Arrays are those of a rank's neighbour: it is flags that it looks at of all others. */
+static size_t looks_at_flags(struct dp_group *group, const void *arg)
+{
+    struct dp_transport noting = *group->transport;
+    struct dp_cost cost;
+    size_t wrong = 0;
+    (void)arg;
+
+    noting.peer = peer_and_note;
+    if (measure_over(group, &noting, MOST, 0.01, &cost) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < group->size; i++) {
+        wrong += (asked[i] > 0) != (i != group->rank);
+    }
+    return wrong;
+}
+
+static void a_barrier_of_flags_waits_for_all_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(3, looks_at_flags, NULL), 0);
+}
+
 static size_t measures_without_memory(struct dp_group *group, const void *arg)
 {
     struct dp_cost cost;
@@ -246,6 +278,7 @@ int main(void)
         cmocka_unit_test(a_burst_is_not_the_rate_of_a_wire),
         cmocka_unit_test(a_wire_is_measured_by_long_messages_even_in_little_time),
         cmocka_unit_test(peers_are_measured_in_the_memory_that_can_be_shared),
+        cmocka_unit_test(a_barrier_of_flags_waits_for_all_ranks),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
     return cmocka_run_group_tests_name("cost_probe", tests, NULL, NULL);

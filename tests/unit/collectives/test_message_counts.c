@@ -324,6 +324,25 @@ static void sums_in_rounds_take_ranks_times_log_ranks_messages(void **state)
     }
 }
 
+/* Each of 4 ranks sends 4,096 numbers to a partner in each of two rounds. */
+static void a_sum_goes_in_segments_of_the_length_that_is_asked_for(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t segments;
+    } cases[] = {{"doubling:segment_kb=1", 16},
+                 {"doubling:segment_kb=4", 4},
+                 {"doubling:segment_kb=16", 1},
+                 {"doubling:segment_kb=64", 1}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct counts found = count_of(4, part_sum, cases[i].text);
+        assert_int_equal(found.messages, 8 * cases[i].segments);
+        assert_int_equal(found.bytes, sizeof(float) * SUMMED * 8);
+    }
+}
+
 static int set_up(void **state)
 {
     const struct dp_device *device = NULL;
@@ -348,6 +367,7 @@ int main(void)
         cmocka_unit_test(names_of_hosts_go_between_first_ranks_only),
         cmocka_unit_test(a_start_takes_ranks_times_log_ranks_messages_and_bytes),
         cmocka_unit_test(sums_in_rounds_take_ranks_times_log_ranks_messages),
+        cmocka_unit_test(a_sum_goes_in_segments_of_the_length_that_is_asked_for),
     };
     return cmocka_run_group_tests_name("message_counts", tests, set_up, tear_down);
 }

@@ -77,6 +77,25 @@ static void a_node_that_sends_or_receives_slowly_is_named(void **state)
     }
 }
 
+/* What a node sends takes just twice the time of others. */
+static void what_takes_twice_the_time_is_not_slow_yet(void **state)
+{
+    const int nodes = 8, node = 3;
+    (void)state;
+
+    for (int k = 0; k < dp_slow_link_rounds(nodes); k++) {
+        for (int to = 0; to < nodes; to++) {
+            table[k * nodes + to] = (to - (1 << k) + nodes) % nodes == node ? 2.0 : 1.0;
+        }
+    }
+    assert_false(found(nodes).found);
+    for (int k = 0; k < dp_slow_link_rounds(nodes); k++) {
+        table[k * nodes + node] = 4.0; /* what it receives is */
+    }
+    const struct dp_slow_link link = found(nodes);
+    assert_true(link.found && link.from == -1 && link.to == node);
+}
+
 /* Both ways, as where a port of a switch is slow: the times of both. */
 static void a_node_that_does_both_slowly_is_named(void **state)
 {
@@ -200,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_that_are_alike_are_no_finding),
         cmocka_unit_test(a_node_that_sends_or_receives_slowly_is_named),
+        cmocka_unit_test(what_takes_twice_the_time_is_not_slow_yet),
         cmocka_unit_test(a_node_that_does_both_slowly_is_named),
         cmocka_unit_test(a_slow_way_between_two_nodes_is_named),
         cmocka_unit_test(networks_of_two_levels_are_no_finding),

@@ -459,11 +459,13 @@ static void auto_measures_where_ranks_do_not_share_one_nodes_memory(void **state
     static const struct choice one = {"auto", "zero1:over=shm", "all ranks share", false, false};
     static const struct choice whole = {"auto", "shm", "all ranks share", false, true};
     static const struct choice named = {"direct", "direct", "", false, false};
+    static const struct choice levels = {"hier", "hier", "", true, false}; /* over `direct` */
 
     (void)state;
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &over), 0);
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &lanes), 0);
     assert_int_equal(on_local_nodes(4, two_nodes, shares, &named), 0);
+    assert_int_equal(on_local_nodes(4, two_nodes, shares, &levels), 0);
     assert_int_equal(on_local_nodes(4, one_node, shares, &one), 0);
     assert_int_equal(on_local_nodes(4, one_node, shares, &whole), 0);
 }

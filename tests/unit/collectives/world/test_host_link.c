@@ -248,6 +248,48 @@ static void a_silent_host_is_warned_of_and_then_given_up(void **state)
     (void)close(pair[1]);
 }
 
+/* Two hosts that have not answered each other for almost half a minute; rank 0 then allows less.
+ * What ranks show to others is released in the end. */
+static size_t waits_for_a_silent_host(struct dp_group *group, const void *arg)
+{
+    struct dp_liveness *liveness = NULL;
+    size_t wrong = 0;
+    char all[2];
+    (void)arg;
+
+    /* The group keeps what it gathers with. */
+    wrong += dp_group_gather_node(group, "", 1, all) != DP_OK;
+    const size_t before = dp_mem_bytes(DP_MEM_COMM);
+    if (dp_group_barrier(group) != DP_OK || dp_liveness_create(group, &liveness) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_liveness_lost(liveness).rank != -1;
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank == 0) {
+        dp_liveness_allow_outage(liveness, 20);
+        const struct dp_loss loss = dp_liveness_lost(liveness);
+        wrong += loss.rank != 1 || loss.silent_s != 29;
+    }
+    wrong += dp_group_barrier(group) != DP_OK; /* until then no farewell comes */
+    dp_liveness_destroy(liveness);
+    wrong += dp_group_barrier(group) != DP_OK;
+    return wrong + (dp_mem_bytes(DP_MEM_COMM) != before);
+}
+
+static void a_host_may_be_silent_for_half_a_minute_unless_less_is_allowed(void **state)
+{
+    const int node_of[] = {0, 1};
+    size_t wrong;
+    (void)state;
+
+    simulated_ms = 29999;
+    stderr_begin();
+    wrong = on_local_nodes(2, node_of, waits_for_a_silent_host, NULL);
+    stderr_end();
+    simulated_ms = -1;
+    assert_int_equal(wrong, 0);
+}
+
 static void ranks_of_one_host_need_no_connection(void **state)
 {
     (void)state;
@@ -293,6 +335,7 @@ int main(void)
         cmocka_unit_test(a_broken_connection_is_not_a_death),
         cmocka_unit_test(the_loss_of_a_host_is_passed_on_to_all_hosts),
         cmocka_unit_test(a_silent_host_is_warned_of_and_then_given_up),
+        cmocka_unit_test(a_host_may_be_silent_for_half_a_minute_unless_less_is_allowed),
         cmocka_unit_test(ranks_of_one_host_need_no_connection),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

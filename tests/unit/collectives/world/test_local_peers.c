@@ -1,9 +1,11 @@
 /* test_local_peers.c - detects the death of a process on this node. */
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,13 +15,14 @@
 #include "base/mem.h"
 #include "collectives/world/local_peers.h"
 
-/* A process that does nothing until it is killed. */
+/* A process that does nothing until it is killed, as it is where this one fails. */
 static struct dp_process start(void)
 {
     const struct dp_process self = dp_process_self();
     const pid_t id = fork();
 
     if (id == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) {
             (void)pause();
         }
@@ -126,18 +129,35 @@ static void another_rank_tells_of_a_death(void **state)
     close_node(&node, 4);
 }
 
+/* Files that this process has open. */
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    assert_int_equal(closedir(folder), 0);
+    return count;
+}
+
 /* Where those that it watches leave by themselves, it watches the next ones; also where these have
  * died before. */
 static void who_leaves_is_replaced(void **state)
 {
     struct node node;
+    int files;
     (void)state;
 
     open_node(&node, 0);
+    files = open_files();
     for (int i = 0; i < 3; i++) { /* ranks 1, 2 and 3 */
         atomic_store(&node.signs[1 + i].left, 1);
         end(node.processes[i]);
         assert_int_equal(dp_local_peers_lost(&node.peers), -1);
+        assert_int_equal(open_files(), files);
     }
     end(node.processes[4]);
     assert_int_equal(dp_local_peers_lost(&node.peers), 5);
@@ -194,6 +214,30 @@ static void ranks_without_common_memory_are_all_watched(void **state)
     dp_local_peers_fini(&peers);
 }
 
+/* Three of them, as many as are watched of those that can be told. */
+static void a_rank_that_can_be_told_is_watched_beside_those_that_cannot(void **state)
+{
+    struct dp_local_sign signs[2] = {{.left = 0}};
+    struct dp_process processes[4];
+    struct dp_local_peers peers;
+    (void)state;
+
+    assert_int_equal(dp_local_peers_init(&peers, 5, 0), DP_OK);
+    dp_local_peers_add(&peers, 0, dp_process_self(), &signs[0]);
+    for (int i = 0; i < 4; i++) {
+        processes[i] = start();
+        dp_local_peers_add(&peers, 1 + i, processes[i], i < 3 ? NULL : &signs[1]);
+    }
+    dp_local_peers_watch(&peers);
+    assert_int_equal(dp_local_peers_lost(&peers), -1);
+    end(processes[3]);
+    assert_int_equal(dp_local_peers_lost(&peers), 4);
+    for (int i = 0; i < 3; i++) {
+        end(processes[i]);
+    }
+    dp_local_peers_fini(&peers);
+}
+
 static void invisible_processes_are_not_watched(void **state)
 {
     struct dp_local_sign signs[2] = {{.left = 0}};
@@ -233,6 +277,7 @@ int main(void)
         cmocka_unit_test(who_leaves_is_replaced),
         cmocka_unit_test(a_zombie_is_lost_at_once),
         cmocka_unit_test(ranks_without_common_memory_are_all_watched),
+        cmocka_unit_test(a_rank_that_can_be_told_is_watched_beside_those_that_cannot),
         cmocka_unit_test(invisible_processes_are_not_watched),
         cmocka_unit_test(watching_survives_a_failed_allocation),
     };

@@ -115,6 +115,10 @@ static void the_rank_that_did_not_arrive_is_named_with_what_it_does(void **state
                  "did not arrive: rank 5 (h1): computing, phase forward");
     expect_cause('R', DP_PHASE_FORWARD, 7, -1, 300, 0, /* on a busy machine */
                  "did not arrive: rank 5 (h1): computing, phase forward");
+    expect_cause('S', DP_PHASE_FORWARD, 7, -1, 510, 0, /* more than half of the time */
+                 "did not arrive: rank 5 (h1): computing, phase forward");
+    expect_cause('S', DP_PHASE_FORWARD, 7, -1, 500, 0,
+                 "did not arrive: rank 5 (h1): sleeping, phase forward");
     expect_cause('S', DP_PHASE_INPUT, 7, -1, 0, 0,
                  "did not arrive: rank 5 (h1): sleeping, phase input");
     expect_cause('D', DP_PHASE_INPUT, 7, -1, 0, 0,

@@ -221,6 +221,8 @@ endforeach()
 dp_mpi_test(mpi_torn 3 $<TARGET_FILE:mpi_collectives> torn)
 dp_mpi_test(mpi_full 3 $<TARGET_FILE:mpi_collectives> full)
 dp_mpi_test(mpi_narrow 3 $<TARGET_FILE:mpi_collectives> narrow)
+set_tests_properties(mpi_torn mpi_full mpi_narrow PROPERTIES
+  FAIL_REGULAR_EXPRESSION "lockstep: error:")
 add_test(NAME mpi_abort COMMAND sh -c "\"$@\"; test $? = 3" sh
          ${PROJECT_SOURCE_DIR}/launch/mpirun -np 2 $<TARGET_FILE:mpi_collectives> abort)
 set_tests_properties(mpi_abort PROPERTIES LABELS mpi PROCESSORS 2 TIMEOUT 60

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -91,6 +92,7 @@ static int check_all(struct dp_group *group)
 }
 
 static int torn_rank = -1, full_rank = -1;
+static int windows; /* that MPI was asked for */
 
 /* Replaces a rank's memory, from the first whole page on, by pages after the end of a file.
  * Touching them kills the process, as on a full file system. */
@@ -114,6 +116,7 @@ int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm com
     int rank;
     const int result = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
 
+    windows++;
     (void)MPI_Comm_rank(comm, &rank);
     if (rank == full_rank) {
         take_room(*(char **)base, (size_t)size);
@@ -189,6 +192,29 @@ static int check_private(struct dp_group *group, const char *what, int *rank)
     return report(group, what, wrong);
 }
 
+/* Of a new group: each window takes files and mappings. */
+static int check_small(struct dp_world *world)
+{
+    const int before = windows;
+    struct dp_group *group = NULL;
+    void *pieces[8];
+    size_t wrong = 0;
+
+    if (dp_world_group(world, &group) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < 8; i++) {
+        pieces[i] = dp_group_memory(group, DP_MEM_COMM, 100);
+        wrong += pieces[i] == NULL;
+    }
+    wrong += windows > before + 1;
+    for (int i = 0; i < 8; i++) {
+        dp_group_release(group, pieces[i]);
+    }
+    dp_group_destroy(group);
+    return report(world->all, "small pieces in one window", wrong);
+}
+
 /* The address space that this process has taken. */
 static size_t mapped_bytes(void)
 {
@@ -247,7 +273,7 @@ static int run_out_of_memory(struct dp_world *world, int nth)
 static int check_some(struct dp_world *world, int argc, char **argv)
 {
     if (argc == 1) {
-        return check_all(world->all);
+        return check_all(world->all) + check_small(world);
     }
     if (strcmp(argv[1], "torn") == 0) {
         return check_private(world->all, "torn memory", &torn_rank);
@@ -268,6 +294,8 @@ int main(int argc, char **argv)
     struct dp_world *world;
     int failed;
 
+    /* MPI_Init may sleep longer, where ranks share cores; afterwards that is over. */
+    (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     if (dp_world_create(&world) != DP_OK || dp_device_find("cpu", &device) != DP_OK ||
         device->stream_create(device, 1, &stream) != DP_OK) {
         return 1;
@@ -279,7 +307,8 @@ int main(int argc, char **argv)
         return abort_beside_a_job(world);
     }
     world->all->stream = stream;
-    failed = check_some(world, argc, argv);
+    failed = report(world->all, "sleeps", prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL) != 1);
+    failed += check_some(world, argc, argv);
     device->stream_destroy(stream);
     dp_world_destroy(world);
     return failed > 0;

@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
+#include "kernels/ref/ops_ref.h"
 #include "runtime/trainer/prepare/prepare.h"
+#include "runtime/trainer/update/update_rule.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -19,6 +21,8 @@ static struct {
     struct dp_device device;
     const int32_t *labels; /* of the test set */
     size_t label_bytes;    /* copied from there on */
+    struct dp_ops ops;
+    int updates, queued; /* updates of weights; those since the stream was waited for */
 } far;
 
 static dp_status note_upload(struct dp_stream *stream, void *device, const void *host, size_t bytes)
@@ -29,6 +33,27 @@ static dp_status note_upload(struct dp_stream *stream, void *device, const void 
         far.label_bytes += bytes;
     }
     return far.real->upload(stream, device, host, bytes);
+}
+
+static dp_status note_stream(const struct dp_device *device, int threads, struct dp_stream **out)
+{
+    DP_TRY(far.real->stream_create(device, threads, out));
+    (*out)->ops = &far.ops;
+    return DP_OK;
+}
+
+static dp_status note_update(struct dp_stream *s, const struct dp_update *u, float momentum,
+                             bool nesterov, float decay)
+{
+    far.queued++;
+    far.updates++;
+    return dp_ref_ops.sgd(s, u, momentum, nesterov, decay);
+}
+
+static dp_status note_wait(struct dp_stream *stream)
+{
+    far.queued = 0;
+    return far.real->synchronize(stream);
 }
 
 static dp_status never_replay(const struct dp_recording *recording, struct dp_stream *stream)
@@ -80,6 +105,42 @@ static void labels_to_evaluate_are_copied_as_the_data_set_has_them(void **state)
     small_run_destroy(&run);
 }
 
+static size_t step_ends(struct dp_group *group, const void *arg)
+{
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, 2, &t) != DP_OK) {
+        return 1;
+    }
+    for (int twin = 0; twin < 2; twin++) {
+        far.updates = 0;
+        wrong += dp_trainer_step(t, &report) != DP_OK || far.updates == 0 || far.queued != 0;
+        t->modes.rule = t->modes.rule->scalars_first;
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+/* Also where weights change last: what updates read is then changed by the host. */
+static void a_step_ends_when_its_updates_are_done(void **state)
+{
+    static const char *const sets[] = {"device.name=ref", "optimizer.name=sgd", NULL};
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_dense, sets);
+    far.ops = dp_ref_ops;
+    far.ops.sgd = note_update;
+    far.device.host_memory = false;
+    far.device.stream_create = note_stream;
+    far.device.synchronize = note_wait;
+    run.device = &far.device;
+    assert_int_equal(on_local_ranks(1, step_ends, &run), 0);
+    small_run_destroy(&run);
+}
+
 /* A trainer that has been made, asked as if its device could record. */
 static size_t ask_why_not(struct dp_group *group, const void *arg)
 {
@@ -125,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_to_evaluate_are_copied_as_the_data_set_has_them),
+        cmocka_unit_test(a_step_ends_when_its_updates_are_done),
         cmocka_unit_test(steps_are_recorded_unless_a_layer_waits_for_other_ranks),
     };
 

@@ -19,6 +19,8 @@
 /* Inlined into each loop for an instruction set: see DP_HOT. */
 #define DP_INLINE static inline __attribute__((always_inline))
 
+enum { DP_BFLOAT_INFINITY = 0x7f80 };
+
 DP_INLINE uint16_t dp_bfloat_of(float x)
 {
     const uint32_t a = dp_bits_of(x);
@@ -26,6 +28,12 @@ DP_INLINE uint16_t dp_bfloat_of(float x)
 
     return (uint16_t)((a & DP_F32_MAGNITUDE) > DP_F32_INFINITY ? (a >> 16 & 0x8000) | 0x7fc0
                                                                : rounded);
+}
+
+/* What rounding makes of a bfloat: a NaN becomes the one with its sign. */
+DP_INLINE uint16_t dp_bfloat_rounded(uint16_t b)
+{
+    return (b & 0x7fff) > DP_BFLOAT_INFINITY ? (b & 0x8000) | 0x7fc0 : b;
 }
 
 /* Exact; a NaN keeps its bits. */

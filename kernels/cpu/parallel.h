@@ -27,6 +27,14 @@
 #define DP_INDEPENDENT
 #endif
 
+/* Goes before a loop over a constant number of lanes: makes GCC vectorise it before it unrolls what
+ * remains, where it would take 16 lanes or fewer apart. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define DP_LANES _Pragma("GCC unroll 4")
+#else
+#define DP_LANES
+#endif
+
 /* Below DP_PARALLEL_MIN elements a second thread costs more than it gains. Sums that need memory
  * for each thread use at most DP_PARALLEL_SUMS threads. */
 enum { DP_PARALLEL_MIN = 16384, DP_PARALLEL_SUMS = 32 };

@@ -194,14 +194,30 @@ static void batch_norm_has_the_bits_of_float32(void **state)
 
 /* ---- pools ---- */
 
+/* Few values, so that windows hold equal ones, zeros of both signs, and several NaN. */
+static uint16_t *ties(size_t count, uint32_t seed)
+{
+    static const uint16_t kinds[] = {0x0000, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80,
+                                     0x7fc0, 0xffc0, 0x7f81, 0xff81, 0x7fff, 0xffff,
+                                     0x0001, 0x8001, 0x7f7f, 0xff7f};
+    uint16_t *x = halves(count);
+
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t random = dp_random_u32(9, DP_RANDOM_TEST, seed, i) >> 8;
+        x[i] = kinds[random % (i % 2 == 0 ? 4 : DP_COUNT(kinds))];
+    }
+    return x;
+}
+
 static void check_pool(const struct typed *t, struct dp_stream *s, const struct dp_window *w,
                        enum dp_pool_kind kind)
 {
     enum { ROWS = 5 };
     const size_t xs = ROWS * dp_window_in(w), ys = ROWS * dp_window_out(w);
     const bool max = kind == DP_POOL_MAX; /* which NaN a sum of two is, compilers choose */
-    uint16_t *x = max ? numbers(t, xs, 11) : random_halves(t, xs, 11);
-    uint16_t *dy = random_halves(t, ys, 12);
+    const bool once = w->stride >= w->kernel_h && w->stride >= w->kernel_w;
+    uint16_t *x = max ? ties(xs, 11) : random_halves(t, xs, 11);
+    uint16_t *dy = once ? ties(ys, 12) : random_halves(t, ys, 12);
     struct pair y = pair_of(ys), dx = pair_of(xs), which = pair_of(ys); /* bytes: half of it */
     uint8_t *own = (uint8_t *)which.own, *wide = (uint8_t *)which.wide;
 
@@ -209,9 +225,11 @@ static void check_pool(const struct typed *t, struct dp_stream *s, const struct 
     OK(dp_cpu_mixed_pool_forward(s, y.wide, max ? wide : NULL, x, w, ROWS, kind));
     OK(dp_cpu_bfloat_pool_backward(s, dx.own, dy, max ? own : NULL, w, ROWS, kind));
     OK(dp_cpu_mixed_pool_backward(s, dx.wide, dy, max ? wide : NULL, w, ROWS, kind));
-    check_pair(&y, ys);
+    check_bits(y.own, y.wide, ys);
     check_pair(&dx, xs);
     check_pair(&which, ys);
+    OK(dp_cpu_bfloat_pool_forward(s, y.own, NULL, x, w, ROWS, kind)); /* as in evaluation */
+    check_pair(&y, ys);
     dp_free(x);
     dp_free(dy);
 }
@@ -236,16 +254,26 @@ static void the_gradient_of_a_maximum_needs_what_forward_kept(void **state)
 
 static void check_pools(const struct typed *t, struct dp_stream *s)
 {
+    /* 32 lanes at a time, then 8, then 1. */
+    static const size_t channels[] = {1, 7, 8, 16, 31, 32, 33, 41, 64, 100};
     static const struct dp_window windows[] = {
-        {8, 8, 37, 4, 4, 37, 2, 2, 2, 0, 0}, /* once */
-        {9, 9, 5, 4, 4, 5, 3, 3, 2, 0, 0},   /* overlapping: gradients are added */
-        {7, 7, 64, 1, 1, 64, 7, 7, 1, 0, 0},
-        {7, 7, 4, 3, 3, 4, 2, 2, 2, 0, 0}, /* not covered */
+        {8, 8, 0, 4, 4, 0, 2, 2, 2, 0, 0},     /* once */
+        {6, 9, 0, 2, 3, 0, 3, 3, 3, 0, 0},     /* once, of another size */
+        {9, 9, 0, 4, 4, 0, 3, 3, 2, 0, 0},     /* overlapping: gradients are added */
+        {9, 8, 0, 5, 4, 0, 3, 3, 2, 1, 0},     /* cut by the border */
+        {6, 6, 0, 4, 4, 0, 2, 2, 2, 1, 0},     /* of 2 by 2, cut by the border */
+        {7, 7, 0, 1, 1, 0, 7, 7, 1, 0, 0},     /* global */
+        {7, 7, 0, 3, 3, 0, 2, 2, 2, 0, 0},     /* not covered */
+        {15, 17, 0, 1, 1, 0, 15, 17, 1, 0, 0}, /* as many elements as a maximum may have */
     };
 
     for (size_t i = 0; i < DP_COUNT(windows); i++) {
-        check_pool(t, s, &windows[i], DP_POOL_MAX);
-        check_pool(t, s, &windows[i], DP_POOL_AVERAGE);
+        for (size_t n = 0; n < DP_COUNT(channels); n++) {
+            struct dp_window w = windows[i];
+            w.in_c = w.out_c = channels[n];
+            check_pool(t, s, &w, DP_POOL_MAX);
+            check_pool(t, s, &w, DP_POOL_AVERAGE);
+        }
     }
 }
 

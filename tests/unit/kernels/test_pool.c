@@ -211,6 +211,42 @@ static void a_nan_is_never_lost(void **state)
     on_each_device(check_nan);
 }
 
+/* Windows of equal values, zeros of both signs and several NaN: the bits that ref finds, where it
+ * finds them. */
+static void a_maximum_keeps_its_bits(void **state)
+{
+    static const uint32_t kinds[] = {0,          0x80000000, 0x3f800000, 0x7f800000,
+                                     0xff800000, 0x7fc00000, 0xffc00001, 0x3f800001};
+    static const size_t channels[] = {1, 7, 8, 16, 33, 64};
+    struct dp_stream *ref = stream_on("ref", 1), *cpu = stream_on(tested_device(), 1);
+    (void)state;
+
+    for (size_t n = 0; n < 2 * DP_COUNT(channels); n++) {
+        struct dp_window w = {.in_h = 7, .in_w = 5, .kernel_h = 2, .kernel_w = 2, .stride = 2};
+        struct work found, wanted;
+        w.in_c = channels[n / 2];
+        if (n % 2 == 1) { /* cut at each border: of the last one 2 by 2 are left */
+            w.padding = 1;
+            w.kernel_h = w.kernel_w = 3;
+        }
+        found = work_open(&w, 9);
+        wanted = work_open(&w, 9);
+        for (size_t i = 0; i < found.xs; i++) {
+            const uint32_t random = dp_random_u32(9, DP_RANDOM_TEST, 5, i) >> 8;
+            memcpy(&found.x[i], &kinds[random % DP_COUNT(kinds)], sizeof(*kinds));
+        }
+        memcpy(wanted.x, found.x, found.xs * sizeof(float));
+        compute(cpu, &found, DP_POOL_MAX);
+        compute(ref, &wanted, DP_POOL_MAX);
+        assert_memory_equal(found.y, wanted.y, found.ys * sizeof(float));
+        assert_memory_equal(found.which, wanted.which, found.ys);
+        work_close(&found);
+        work_close(&wanted);
+    }
+    stream_close(ref);
+    stream_close(cpu);
+}
+
 static void check_refusals(struct dp_stream *s)
 {
     struct dp_window w = {16, 16, 2, 2, 1, 2, 15, 16, 1, 0, 0}; /* 240 elements */
@@ -284,6 +320,7 @@ int main(void)
         cmocka_unit_test(results_known_by_hand),
         cmocka_unit_test(the_first_of_equal_values_is_the_maximum),
         cmocka_unit_test(a_nan_is_never_lost),
+        cmocka_unit_test(a_maximum_keeps_its_bits),
         cmocka_unit_test(gradients_of_ref_are_slopes),
         cmocka_unit_test(cpu_computes_what_ref_computes),
         cmocka_unit_test(windows_that_do_not_fit_are_refused),

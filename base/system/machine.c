@@ -18,14 +18,10 @@ struct dp_machine_topology {
 static const struct {
     const char *flag, *isa;
 } machine_isas[] = {
-    {"amx_bf16", "amx-bf16"},
-    {"avx512_bf16", "avx512-bf16"},
-    {"avx512f", "avx512"},
-    {"avx2", "avx2"},
-    {"avx", "avx"},
-    {"sse2", "sse2"},
-    {"sve", "sve"},
-    {"asimd", "neon"},
+    {"amx_bf16", "amx-bf16"}, {"avx512_bf16", "avx512-bf16"},
+    {"avx512f", "avx512"},    {"avx2", "avx2"},
+    {"avx", "avx"},           {"sse2", "sse2"},
+    {"sve", "sve"},           {"asimd", "neon"},
 };
 
 /* Gets the value of line "key : value" of a cpuinfo text, cut to `size`; false if there is none. */

@@ -13,7 +13,12 @@
 
 enum { DP_GRADIENT_SAMPLE = 64 };
 
-/* Rank 0: a line for each tensor. Errors: those of the device. */
+/* How many of `count` tensors are checked where one takes `one_s` seconds: as many as a minute has
+ * room for, at least one. */
+int dp_gradient_check_count(double one_s, int count);
+
+/* Rank 0: a line for each tensor that there is time for, evenly over the depth, and how many those
+ * are, if not all. Errors: those of the device. */
 DP_CHECKED dp_status dp_gradient_check(struct dp_selftest *selftest, size_t rows);
 
 #endif

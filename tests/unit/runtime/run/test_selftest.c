@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "collectives/strategies/strategy.h"
+#include "runtime/run/selftest/gradient_check.h"
 #include "runtime/run/selftest/selftest.h"
 #include "tests/support/own_plugins.h"
 #include "tests/support/scratch.h"
@@ -235,6 +236,15 @@ static void data_that_cannot_be_read_are_generated(void **state)
     assert_non_null(strstr(printed, "ok lanes: the same bits on 1 and 2 ranks after 2 steps"));
 }
 
+static void as_many_tensors_are_checked_as_there_is_time_for(void **state)
+{
+    (void)state;
+    assert_int_equal(dp_gradient_check_count(0.1, 600), 600);
+    assert_int_equal(dp_gradient_check_count(0.5, 121), 120);
+    assert_int_equal(dp_gradient_check_count(20.0, 161), 3);
+    assert_int_equal(dp_gradient_check_count(400.0, 161), 1);
+}
+
 static int add_own(void **state)
 {
     (void)state;
@@ -257,6 +267,7 @@ int main(void)
         IN_SCRATCH(what_depends_on_the_number_of_ranks_is_found),
         IN_SCRATCH(a_strategy_that_forgets_a_rank_is_found),
         IN_SCRATCH(data_that_cannot_be_read_are_generated),
+        cmocka_unit_test(as_many_tensors_are_checked_as_there_is_time_for),
     };
 
     return cmocka_run_group_tests_name("selftest", tests, add_own, NULL);

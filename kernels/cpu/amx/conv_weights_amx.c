@@ -89,13 +89,19 @@ static struct set set_many(const struct dp_amx_pixels *p, size_t i)
     };
 }
 
+static struct set set_of(const struct plan *plan, size_t i)
+{
+    if (i >= plan->sets) {
+        return (struct set){.pitch = 1};
+    }
+    return plan->pixels.few ? set_few(&plan->pixels, i) : set_many(&plan->pixels, i);
+}
+
 /* Once for a call: it takes divisions. */
 static void find_sets(const struct plan *plan)
 {
     for (size_t i = 0; i < plan->quads * QUAD / plan->across; i++) {
-        plan->set[i] = i >= plan->sets    ? (struct set){.pitch = 1}
-                       : plan->pixels.few ? set_few(&plan->pixels, i)
-                                          : set_many(&plan->pixels, i);
+        plan->set[i] = set_of(plan, i);
     }
 }
 

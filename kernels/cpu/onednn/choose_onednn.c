@@ -9,6 +9,7 @@
 #include "base/system/machine.h"
 #include "base/trace.h"
 #include "kernels/algo_choices.h"
+#include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/ref/window.h"
 
@@ -351,6 +352,8 @@ void dp_onednn_machine(char *text, size_t size)
     char model[DP_MACHINE_MODEL];
 
     dp_machine_model(model, sizeof(model));
-    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x", model, version->major,
-                   version->minor, version->patch, (unsigned)dnnl_get_effective_cpu_isa());
+    /* What there is to choose from belongs to it: an older choice would hide what is new. */
+    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s", model, version->major,
+                   version->minor, version->patch, (unsigned)dnnl_get_effective_cpu_isa(),
+                   dp_amx_has() ? ", " DP_PREPARED_AMX : "");
 }

@@ -8,7 +8,9 @@
 
 #if DP_HAVE_ONEDNN
 
+#include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
+#include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/op_path.h"
 
 enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
@@ -115,6 +117,7 @@ static struct dp_algo_choices *table(void)
     OK(dp_device_find("cpu", &device));
     device->machine(machine, sizeof(machine));
     assert_true(strstr(machine, "oneDNN") != NULL);
+    assert_int_equal(strstr(machine, DP_PREPARED_AMX) != NULL, dp_amx_has());
     OK(dp_algo_choices_create(machine, &choices));
     return choices;
 }

@@ -26,6 +26,7 @@
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
 #include "tests/support/read_source.h"
+#include "tests/support/same_blocks.h"
 
 enum { ROWS = 700, FEATURES = 300, SHARDS = 3, NAMES = 5 };
 
@@ -382,27 +383,6 @@ static void each_job_speaks_for_itself(void **state)
 }
 
 /* ---- several folders ---- */
-
-static void assert_same_blocks(struct dp_records *a, struct dp_records *b)
-{
-    struct dp_buffer memory[4] = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
-    struct dp_block_view one, two;
-
-    for (int set = 0; set < DP_SETS; set++) {
-        const size_t count = dp_records_blocks(a, (enum dp_set)set);
-        assert_int_equal(dp_records_blocks(b, (enum dp_set)set), count);
-        for (size_t i = 0; i < count; i++) {
-            const struct dp_records_block *block = dp_records_block(a, (enum dp_set)set, i);
-            assert_int_equal(dp_records_read(a, block, &memory[0], &memory[1], &one), DP_OK);
-            block = dp_records_block(b, (enum dp_set)set, i);
-            assert_int_equal(dp_records_read(b, block, &memory[2], &memory[3], &two), DP_OK);
-            assert_memory_equal(memory[0].data, memory[2].data, block->block.stored);
-        }
-    }
-    for (int i = 0; i < 4; i++) {
-        dp_buffer_release(&memory[i]);
-    }
-}
 
 static void shards_of_several_folders_are_one_set(void **state)
 {

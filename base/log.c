@@ -11,7 +11,7 @@
 #include "base/text.h"
 
 /* As many bytes as a pipe takes in one piece (PIPE_BUF of Linux), so that lines do not mix. */
-enum { LINE_BYTES = 4096, COLLECTED_BYTES = 1024 };
+enum { LINE_BYTES = 4096, COLLECTED_BYTES = DP_LOG_ERROR_BYTES };
 
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
@@ -123,14 +123,28 @@ const char *dp_log_captured(const struct dp_log_capture *capture)
 /* ---- printing ---- */
 
 /* "lockstep: error: " or, with several ranks, "lockstep: error: rank 3 (node7): ". */
-static int log_prefix(char *text, size_t size, enum dp_log_level level)
+static size_t log_prefix(char *text, size_t size, enum dp_log_level level, int rank,
+                         const char *host)
 {
     static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+    const int length =
+        level <= DP_LOG_WARN && log_ranks > 1
+            ? snprintf(text, size, "lockstep: %srank %d (%s): ", names[level], rank, host)
+            : snprintf(text, size, "lockstep: %s", names[level]);
 
-    if (level <= DP_LOG_WARN && log_ranks > 1) {
-        return snprintf(text, size, "lockstep: %srank %d (%s): ", names[level], log_rank, log_host);
+    return (size_t)length;
+}
+
+/* One line, in one write. */
+static void write_line(const char *text)
+{
+    char printed[LINE_BYTES];
+    const size_t length = dp_text_clean(text, printed, sizeof(printed));
+
+    printed[length] = '\n'; /* in place of the NUL */
+    if (write(STDERR_FILENO, printed, length + 1) < 0) {
+        return; /* nobody is left to read it */
     }
-    return snprintf(text, size, "lockstep: %s", names[level]);
 }
 
 static void print(enum dp_log_level level, const char *file, int line, const char *format,
@@ -139,19 +153,15 @@ static void print(enum dp_log_level level, const char *file, int line, const cha
 static void print(enum dp_log_level level, const char *file, int line, const char *format,
                   va_list args)
 {
-    char text[LINE_BYTES], printed[LINE_BYTES];
-    size_t length = (size_t)log_prefix(text, sizeof(text), level);
+    char text[LINE_BYTES];
+    size_t length = log_prefix(text, sizeof(text), level, log_rank, log_host);
 
     dp_text_format(text + length, sizeof(text) - length, format, args);
     if (dp_log_level() >= DP_LOG_DEBUG) {
         length = strlen(text);
         (void)snprintf(text + length, sizeof(text) - length, " [%s:%d]", file, line);
     }
-    length = dp_text_clean(text, printed, sizeof(printed));
-    printed[length] = '\n'; /* in place of the NUL */
-    if (write(STDERR_FILENO, printed, length + 1) < 0) {
-        return; /* nobody is left to read it */
-    }
+    write_line(text);
 }
 
 void dp_log_notice(const char *format, ...)
@@ -179,4 +189,24 @@ void dp_log(enum dp_log_level level, const char *file, int line, const char *for
         print(level, file, line, format, args);
     }
     va_end(args);
+}
+
+void dp_log_keep_error(const struct dp_log_capture *capture, struct dp_log_error *out)
+{
+    memset(out, 0, sizeof(*out)); /* it may be sent whole */
+    out->rank = log_rank;
+    (void)snprintf(out->host, sizeof(out->host), "%s", log_host);
+    (void)snprintf(out->text, sizeof(out->text), "%s", dp_log_captured(capture));
+}
+
+void dp_log_error_of(const struct dp_log_error *error)
+{
+    char text[LINE_BYTES];
+    const size_t length = log_prefix(text, sizeof(text), DP_LOG_ERROR, error->rank, error->host);
+
+    (void)snprintf(text + length, sizeof(text) - length, "%s", error->text);
+    atomic_fetch_add(&log_errors, 1);
+    if (DP_LOG_ERROR <= dp_log_level()) {
+        write_line(text);
+    }
 }

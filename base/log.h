@@ -55,6 +55,21 @@ void dp_log_capture_end(struct dp_log_capture *capture, enum dp_log_fate fate);
 /* The last error in it, or empty; also after its end. */
 const char *dp_log_captured(const struct dp_log_capture *capture);
 
+/* An error of one rank, for another one to report. */
+enum { DP_LOG_ERROR_BYTES = 1024 };
+
+struct dp_log_error {
+    int rank;
+    char host[64];
+    char text[DP_LOG_ERROR_BYTES];
+};
+
+/* Sets all of it: the last error in a capture, of this rank. */
+void dp_log_keep_error(const struct dp_log_capture *capture, struct dp_log_error *out);
+
+/* Logs it as that rank would. Not in a capture of errors. */
+void dp_log_error_of(const struct dp_log_error *error);
+
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -358,9 +358,9 @@ const struct dp_step_params *dp_trainer_step_params(const struct dp_trainer *t)
     return t->state.step_params;
 }
 
-dp_status dp_trainer_input_failure(const struct dp_trainer *t, const char **error)
+dp_status dp_trainer_input_failure(const struct dp_trainer *t, const struct dp_log_error **error)
 {
-    *error = t->input.error;
+    *error = &t->input.error;
     return t->input.failure;
 }
 
@@ -424,9 +424,9 @@ const struct dp_stop *dp_trainer_stop(const struct dp_trainer *t)
     return t->stop;
 }
 
-dp_status dp_trainer_next_batch(struct dp_trainer *t)
+void dp_trainer_next_batch(struct dp_trainer *t)
 {
-    return dp_input_next(&t->input, t->state.step);
+    dp_input_try(&t->input, t->state.step);
 }
 
 /* ---- settings ---- */

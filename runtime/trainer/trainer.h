@@ -88,14 +88,17 @@ uint64_t dp_trainer_wire_bytes(const struct dp_trainer *trainer);
 /* Number of times that state was restored from other ranks. */
 int64_t dp_trainer_restored(const struct dp_trainer *trainer);
 
-/* Reads the next batch without a step, to measure input. Errors: those of dp_loader_next. */
-DP_CHECKED dp_status dp_trainer_next_batch(struct dp_trainer *trainer);
+/* Reads the next batch without a step, to measure input. Whether that has failed says
+ * dp_trainer_input_failure(). */
+void dp_trainer_next_batch(struct dp_trainer *trainer);
 
 /* What its threads have done to prepare batches; without any, zeros. */
 struct dp_loader_report dp_trainer_input(const struct dp_trainer *trainer);
 
-/* Why this rank could not read its rows of the last step; DP_OK: it could. */
-DP_CHECKED dp_status dp_trainer_input_failure(const struct dp_trainer *trainer, const char **error);
+/* Why this rank, or one that reads for it, could not read its rows of the last batch, and what that
+ * one has to say; DP_OK: it could. */
+DP_CHECKED dp_status dp_trainer_input_failure(const struct dp_trainer *trainer,
+                                              const struct dp_log_error **error);
 
 /* The batch of the last step. */
 const struct dp_batch *dp_trainer_batch(const struct dp_trainer *trainer);

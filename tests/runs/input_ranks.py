@@ -10,6 +10,7 @@ import signal
 import harness
 from harness import begin, check, metrics, run_json, same, small_cfg, steps_done, train, train_well
 from hosts import on_hosts, start
+from own_pictures import many, model
 
 AUGMENT = ("--set", "data.augment=[{random_crop: {padding: 2}}, {flip: {}}, {mixup: {}}]")
 
@@ -142,6 +143,44 @@ def case_a_sample_that_cannot_be_read_ends_the_job():
     same(result.code, 65, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"errors of\n{result}\n")
     check(shard.name in result.errors[0], f"the shard is not named:\n{result}")
+
+
+EPOCH = 20  # steps
+
+
+def spoil(folder):
+    for path in folder.rglob("*.png"):
+        path.write_bytes(b"no picture")
+
+
+def fail_together(name, trains, readers, *keys, after=0, flags=()):
+    """A run whose pictures are all bad, or become so while rank 0 sleeps after that step: batches
+    that are read ahead of it are still good. What it has left."""
+    folder, _ = many(name, 12 * EPOCH)
+    out = harness.scratch / f"{name}-out"
+    keys = ("data.cache=none", "train.lanes=0", f"data.input_ranks={readers}", *keys)
+    sets = [word for key in keys for word in ("--set", key)]
+    if after == 0:
+        spoil(folder / "train")
+    run = harness.Started([model(folder), *sets, *flags, *harness.known_baseline(), "--out", out],
+                          trains + readers + ("train.eval_rank=true" in keys),
+                          {"DP_FAULT": f"slow:step={after},rank=0,ms=400"} if after else {})
+    if after > 0:
+        run.wait_for(f"step {after}", lambda: steps_done(out) >= after)
+        spoil(folder)
+    return run.finish()
+
+
+def case_ranks_that_fail_at_the_same_moment_say_one_line():
+    evaluator, alone = "train.eval_rank=true", ("--data-only",)
+    for i, (trains, readers, keys, after, flags) in enumerate((
+            (2, 2, (), 0, ()),  # two that read
+            (2, 1, (), EPOCH - 3, ()),  # one that reads, and those that train, of the test set
+            (1, 2, (evaluator,), EPOCH - 3, ()), (2, 2, (), 0, alone), (2, 0, (), 0, alone))):
+        result = fail_together(str(i), trains, readers, *keys, after=after, flags=flags)
+        same((result.code, len(result.errors)), (65, 1), f"the end of\n{result}\n")
+        check(re.search(r"error: rank \d \(.+\): .+/\d+\.png: is no PNG and no JPEG",
+                        result.errors[0]), f"no picture is named:\n{result}")
 
 
 def case_what_cannot_be_is_refused_with_one_line():

@@ -5,14 +5,12 @@
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/run/dataset/load_dataset.h"
 
-/* The first rank that failed says why. Nobody leaves before it has. */
-static dp_status report_failure(const struct dp_training *run)
+dp_status dp_run_agree_input(const struct dp_run_job *job, dp_status mine,
+                             const struct dp_log_error *error)
 {
-    const struct dp_trainer *t = run->job.trainer;
-    struct dp_exchange *exchange = dp_trainer_exchange(t);
-    const struct dp_group *group = dp_trainer_group(t);
-    const char *error;
-    dp_status mine = dp_trainer_input_failure(t, &error), status, cause = DP_OK;
+    struct dp_exchange *exchange = dp_trainer_exchange(job->trainer);
+    const struct dp_group *group = dp_trainer_group(job->trainer);
+    dp_status status, cause = DP_OK;
     dp_status *all = dp_zalloc((size_t)group->size, sizeof(*all));
 
     if (all == NULL) {
@@ -22,10 +20,10 @@ static dp_status report_failure(const struct dp_training *run)
     for (int i = 0; status == DP_OK && i < group->size && cause == DP_OK; i++) {
         cause = all[i];
         if (cause != DP_OK && i == group->rank) {
-            dp_log(DP_LOG_ERROR, __FILE__, __LINE__, "%s", error);
+            dp_log_error_of(error);
         }
     }
-    if (status == DP_OK) {
+    if (status == DP_OK && cause != DP_OK) {
         status = dp_exchange_gather(exchange, &mine, sizeof(mine), all);
     }
     dp_free(all);
@@ -56,9 +54,11 @@ dp_status dp_run_judge_data(struct dp_training *run, const struct dp_step_report
 {
     struct dp_run_job *job = &run->job;
     const uint64_t epoch = dp_trainer_batch(job->trainer)->epoch;
+    const struct dp_log_error *error;
+    const dp_status mine = dp_trainer_input_failure(job->trainer, &error);
 
     if (report->request[DP_REQUEST_INPUT]) {
-        return report_failure(run);
+        return dp_run_agree_input(job, mine, error);
     }
     if (report->bad_samples <= 0.0f) {
         return DP_OK;

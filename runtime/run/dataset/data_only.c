@@ -6,9 +6,13 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/run/dataset/bad_data.h"
 
 /* Batches that are not timed: threads start, and their number settles. At most a quarter. */
 enum { LEFT_OUT = 32 };
+
+/* After so many batches ranks tell each other whether some could not be read. */
+enum { MEET_AFTER = 32 };
 
 /* What a rank did in the time that counts. */
 struct part {
@@ -24,11 +28,32 @@ static const char *const stage_texts[] = {
 #undef X
 };
 
+/* So few that ranks need not meet meanwhile. All are taken, since ranks that read wait for whoever
+ * takes none. */
+static dp_status take_some(const struct dp_run_job *job, uint64_t count, uint64_t *rows)
+{
+    const struct dp_log_error *error;
+    struct dp_log_error first = {.rank = 0};
+    dp_status failure = DP_OK, status;
+
+    for (uint64_t i = 0; i < count; i++) {
+        dp_trainer_next_batch(job->trainer);
+        status = dp_trainer_input_failure(job->trainer, &error);
+        if (status != DP_OK && failure == DP_OK) {
+            failure = status;
+            first = *error;
+        }
+        *rows += dp_trainer_batch(job->trainer)->global_rows;
+    }
+    return dp_run_agree_input(job, failure, &first);
+}
+
 static dp_status take_batches(const struct dp_run_job *job, uint64_t count, uint64_t *rows)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        DP_TRY(dp_trainer_next_batch(job->trainer));
-        *rows += dp_trainer_batch(job->trainer)->global_rows;
+    while (count > 0) {
+        const uint64_t some = count < MEET_AFTER ? count : MEET_AFTER;
+        DP_TRY(take_some(job, some, rows));
+        count -= some;
     }
     return DP_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef DP_RUNTIME_RUN_ROLES_EVAL_MESSAGES_H
 #define DP_RUNTIME_RUN_ROLES_EVAL_MESSAGES_H
 
+#include "base/log.h"
 #include "collectives/async/p2p.h"
 #include "runtime/run/job.h"
 #include "runtime/trainer/evaluation.h"
@@ -22,14 +23,21 @@ struct dp_eval_order {
     uint64_t step;
 };
 
-/* From the evaluator. A result comes for each order to evaluate; what it was asked to do at any
- * time; its farewell last. */
+/* From the evaluator. A result, or why there is none, comes for each order to evaluate; what it was
+ * asked to do at any time; its farewell last. */
 struct dp_eval_message {
-    enum { DP_EVAL_ANSWER_RESULT, DP_EVAL_ANSWER_ASKED, DP_EVAL_ANSWER_ENDS } kind;
+    enum {
+        DP_EVAL_ANSWER_RESULT,
+        DP_EVAL_ANSWER_FAILURE,
+        DP_EVAL_ANSWER_ASKED,
+        DP_EVAL_ANSWER_ENDS
+    } kind;
     bool broken_off; /* a result that is none */
     int cause;       /* enum dp_stop_cause */
     bool save;
     struct dp_eval_answer result;
+    dp_status failure;
+    struct dp_log_error error; /* what there is to say of it */
 };
 
 /* Most messages of the weights, each of at most DP_MESSAGE_MAX bytes. */

@@ -169,11 +169,15 @@ uint64_t dp_eval_rank_step(const struct dp_eval_rank *e)
 }
 
 /* Takes what the evaluator has sent. */
-static void hear(struct dp_eval_rank *e)
+static dp_status hear(struct dp_eval_rank *e)
 {
     while (!e->ended && dp_p2p_done(&e->job->p2p, &e->answer_message)) {
         const struct dp_eval_message *a = &e->answer;
 
+        if (a->kind == DP_EVAL_ANSWER_FAILURE) {
+            dp_log_error_of(&a->error);
+            return a->failure;
+        }
         if (a->kind == DP_EVAL_ANSWER_RESULT) {
             e->result = a->result;
             e->come = true;
@@ -187,6 +191,7 @@ static void hear(struct dp_eval_rank *e)
             expect_answer(e);
         }
     }
+    return DP_OK;
 }
 
 dp_status dp_eval_rank_poll(struct dp_eval_rank *e, const struct dp_eval_answer **answer)
@@ -195,7 +200,7 @@ dp_status dp_eval_rank_poll(struct dp_eval_rank *e, const struct dp_eval_answer 
     if (e->copying && atomic_load_explicit(&e->copied, memory_order_acquire) == e->copies) {
         DP_TRY(send_copies(e));
     }
-    hear(e);
+    DP_TRY(hear(e));
     if (e->pending && e->come && !e->broken_off) {
         *answer = &e->result;
     }
@@ -223,10 +228,10 @@ static dp_status listen(struct dp_eval_rank *e, uint64_t most_ns)
     const uint64_t begin_ns = dp_now_ns();
 
     DP_TRY(finish_copies(e));
-    hear(e);
+    DP_TRY(hear(e));
     while (!e->come && dp_now_ns() - begin_ns < most_ns) {
         DP_TRY(dp_p2p_wait_for(&e->job->p2p, &e->answer_message, most_ns));
-        hear(e);
+        DP_TRY(hear(e));
     }
     return DP_OK;
 }
@@ -235,7 +240,7 @@ static dp_status listen(struct dp_eval_rank *e, uint64_t most_ns)
 static dp_status give_up(struct dp_eval_rank *e)
 {
     DP_TRY(finish_copies(e));
-    hear(e);
+    DP_TRY(hear(e));
     DP_TRY(e->come ? DP_OK
                    : give_order(e, (struct dp_eval_order){.kind = DP_EVAL_ORDER_BREAK_OFF}));
     while (!e->come) {
@@ -323,7 +328,7 @@ dp_status dp_eval_rank_end(struct dp_eval_rank *e, dp_status status)
     DP_TRY(give_order(e, (struct dp_eval_order){.kind = DP_EVAL_ORDER_END, .status = status}));
     while (!e->ended) {
         DP_TRY(dp_p2p_wait(&e->job->p2p, &e->answer_message));
-        hear(e);
+        DP_TRY(hear(e));
     }
     DP_TRY(dp_p2p_wait(&e->job->p2p, &e->order_message));
     return dp_eval_load_wait(&e->job->p2p, &e->load);

@@ -32,7 +32,8 @@ bool dp_eval_rank_pending(const struct dp_eval_rank *eval);
 uint64_t dp_eval_rank_step(const struct dp_eval_rank *eval);
 
 /* Rank 0, now and then: sends what is ready, and hears what has come. The answer to what is
- * pending, if it is there and has not been taken; or NULL. Errors: those of messages. */
+ * pending, if it is there and has not been taken; or NULL. Errors: those of messages; why the
+ * evaluator has failed, which rank 0 reports in this and in all that follow. */
 DP_CHECKED dp_status dp_eval_rank_poll(struct dp_eval_rank *eval,
                                        const struct dp_eval_answer **answer);
 

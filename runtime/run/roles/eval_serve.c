@@ -61,20 +61,35 @@ static bool stops(void *server)
     return s->status != DP_OK || dp_p2p_done(&s->job->p2p, &s->order_message);
 }
 
-static dp_status answer(struct server *s, uint64_t step)
+/* Sets s->answer to what comes of an evaluation. Rank 0 reports why there is no result, since it
+ * takes part in whatever other ranks report. Errors: of messages. */
+static dp_status evaluate(struct server *s, uint64_t step)
 {
     const uint64_t begin_ns = dp_now_ns();
+    struct dp_log_capture capture;
     dp_status status;
 
-    DP_TRY(dp_p2p_wait(&s->job->p2p, &s->answer_message));
     memset(&s->answer, 0, sizeof(s->answer));
     s->answer.kind = DP_EVAL_ANSWER_RESULT;
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
     status = dp_evaluator_run(s->evaluator, stops, s, &s->answer.result.found);
+    dp_log_capture_end(&capture, s->status != DP_OK ? DP_LOG_PRINT : DP_LOG_DROP);
     DP_TRY(s->status);
-    DP_TRY(status == DP_STOPPED ? DP_OK : status);
     s->answer.broken_off = status == DP_STOPPED;
     s->answer.result.step = step;
     s->answer.result.seconds = (double)(dp_now_ns() - begin_ns) / 1e9;
+    if (status != DP_OK && status != DP_STOPPED) {
+        s->answer.kind = DP_EVAL_ANSWER_FAILURE;
+        s->answer.failure = status;
+        dp_log_keep_error(&capture, &s->answer.error);
+    }
+    return DP_OK;
+}
+
+static dp_status answer(struct server *s, uint64_t step)
+{
+    DP_TRY(dp_p2p_wait(&s->job->p2p, &s->answer_message));
+    DP_TRY(evaluate(s, step));
     dp_p2p_send(&s->job->p2p, &s->answer_message, 0, &s->answer, sizeof(s->answer));
     return DP_OK;
 }

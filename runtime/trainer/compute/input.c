@@ -1,7 +1,5 @@
 #include "runtime/trainer/compute/input.h"
 
-#include <stdio.h>
-
 #include "base/log.h"
 #include "runtime/config/config_load.h"
 #include "runtime/data/rows.h"
@@ -86,26 +84,39 @@ static struct dp_batch batch_of_server(const struct dp_input *in, uint64_t step)
         .step = step, .epoch = step / steps_per_epoch(in), .global_rows = rows, .first_row = rows};
 }
 
-dp_status dp_input_next(struct dp_input *in, uint64_t step)
+/* Keeps in in->error what is to be said of a failure. */
+static dp_status next_kept(struct dp_input *in)
 {
-    if (in->receiver != NULL) {
-        return dp_batch_receiver_next(in->receiver, &in->batch);
+    struct dp_log_capture capture;
+    dp_status status;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = in->receiver != NULL ? dp_batch_receiver_next(in->receiver, &in->batch, &in->error)
+                                  : dp_loader_next(in->loader, &in->batch);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    if (status != DP_OK && *dp_log_captured(&capture) != '\0') {
+        dp_log_keep_error(&capture, &in->error);
     }
-    if (in->loader == NULL) {
-        in->batch = batch_of_server(in, step);
-        return DP_OK;
-    }
-    return dp_loader_next(in->loader, &in->batch);
+    return status;
 }
 
 void dp_input_try(struct dp_input *in, uint64_t step)
 {
-    struct dp_log_capture capture;
+    if (in->receiver == NULL && in->loader == NULL) {
+        in->batch = batch_of_server(in, step);
+        in->failure = DP_OK;
+    } else {
+        in->failure = next_kept(in);
+    }
+}
 
-    dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    in->failure = dp_input_next(in, step);
-    dp_log_capture_end(&capture, DP_LOG_DROP);
-    (void)snprintf(in->error, sizeof(in->error), "%s", dp_log_captured(&capture));
+dp_status dp_input_next(struct dp_input *in, uint64_t step)
+{
+    dp_input_try(in, step);
+    if (in->failure != DP_OK && *in->error.text != '\0') {
+        dp_log_error_of(&in->error);
+    }
+    return in->failure;
 }
 
 bool dp_input_peek(const struct dp_input *in, struct dp_batch *next)

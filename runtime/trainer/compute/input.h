@@ -35,9 +35,9 @@ struct dp_input {
     struct dp_dataset lent;             /* what another trainer of this rank measures with */
     size_t global_batch;                /* rows over all ranks */
     bool drop_last;
-    dp_status failure; /* of dp_input_try(), which is not known to others yet */
-    char error[DP_LOG_CAPTURE_BYTES];
-    bool cached; /* the same batch in every step: to measure without input */
+    dp_status failure;         /* of dp_input_try(), which is not known to others yet */
+    struct dp_log_error error; /* of it: of this rank, or of one that reads for it */
+    bool cached;               /* the same batch in every step: to measure without input */
 };
 
 /* Its test rows, for so many users and threads of each: test_rows.h. Errors: DP_ERR_NOMEM. */
@@ -59,7 +59,7 @@ struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 
 /* Sets input->batch to the batch of `step`, which follows the previous call's. Servers get no data,
- * only the number of rows. Errors: those of dp_loader_next. */
+ * only the number of rows. Errors: those of dp_loader_next, also on ranks that read. */
 DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
 
 /* The same; but a failure is kept in input->failure and input->error, and the batch has rows that

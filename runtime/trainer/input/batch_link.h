@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "base/log.h"
 #include "collectives/async/p2p.h"
 #include "runtime/data/rows.h"
 
@@ -52,9 +53,12 @@ static inline size_t dp_batch_link_most(const struct dp_batch_link *link)
     return link->count < link->global_batch ? link->count : link->global_batch;
 }
 
-/* Goes with the rows of a batch. */
+/* Goes with the rows of a batch; to the first rank that gets some of the reader's, all that it has
+ * to say of them: the others get zeros. */
 struct dp_batch_note {
-    uint64_t skipped; /* bad samples of the reader's rows; to the first rank that gets some alone */
+    uint64_t skipped;          /* bad samples */
+    dp_status failure;         /* not DP_OK: some could not be read, */
+    struct dp_log_error error; /* and what there is to say about it */
 };
 
 /* What a rank that trains sends: it takes batches below `allowed`; `ends`: no more of them. */

@@ -73,7 +73,7 @@ static dp_status ask(struct dp_batch_receiver *r)
     for (int i = 0; i < link->readers; i++) {
         const struct dp_range rows = dp_batch_link_rows(link, i, r->trainer, global_rows);
         const size_t at = rows.begin - mine.begin;
-        slot->parts[i].note.skipped = 0;
+        slot->parts[i].note = (struct dp_batch_note){.skipped = 0};
         if (rows.count > 0) {
             dp_p2p_receive(link->p2p, &slot->parts[i].noted, link->first_reader + i,
                            &slot->parts[i].note, sizeof(slot->parts[i].note));
@@ -172,6 +172,20 @@ static dp_status wait_slot(const struct dp_batch_receiver *r, const struct slot 
     return DP_OK;
 }
 
+/* What the first reader says that could not read its rows. */
+static dp_status failure_of(const struct dp_batch_receiver *r, const struct slot *slot,
+                            struct dp_log_error *error)
+{
+    for (int i = 0; i < r->link.readers; i++) {
+        const struct dp_batch_note *note = &slot->parts[i].note;
+        if (note->failure != DP_OK) {
+            *error = note->error;
+            return note->failure;
+        }
+    }
+    return DP_OK;
+}
+
 static bool is_here(const struct dp_batch_receiver *r, const struct slot *slot)
 {
     bool here = true;
@@ -183,11 +197,13 @@ static bool is_here(const struct dp_batch_receiver *r, const struct slot *slot)
     return here;
 }
 
-dp_status dp_batch_receiver_next(struct dp_batch_receiver *r, struct dp_batch *out)
+dp_status dp_batch_receiver_next(struct dp_batch_receiver *r, struct dp_batch *out,
+                                 struct dp_log_error *error)
 {
     const uint64_t begin_ns = dp_now_ns();
     const struct slot *slot = slot_of(r);
 
+    *error = (struct dp_log_error){.rank = 0};
     if (r->taken == r->link.batches || r->ended) {
         return DP_FAIL(DP_ERR_ARG, "no batch is left after %llu", (unsigned long long)r->taken);
     }
@@ -196,7 +212,7 @@ dp_status dp_batch_receiver_next(struct dp_batch_receiver *r, struct dp_batch *o
     give(r, slot, out);
     r->taken++;
     r->wait_ns += dp_now_ns() - begin_ns;
-    return DP_OK;
+    return failure_of(r, slot, error);
 }
 
 bool dp_batch_receiver_peek(struct dp_batch_receiver *r, struct dp_batch *out)

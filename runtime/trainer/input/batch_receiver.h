@@ -14,10 +14,16 @@ struct dp_batch_receiver;
 DP_CHECKED dp_status dp_batch_receiver_create(const struct dp_batch_link *link, int trainer,
                                               uint64_t first_step, struct dp_batch_receiver **out);
 
-/* As dp_loader_next() and dp_loader_peek(). Errors: those of messages; DP_ERR_ARG (no batch is
- * left). */
+/*
+ * As dp_loader_next() and dp_loader_peek().
+ *
+ *   error  out  what a reader that could not read its rows has to say; else its text is empty
+ *
+ * Errors: those of dp_loader_next() on a reader, which are not reported; those of messages;
+ * DP_ERR_ARG (no batch is left).
+ */
 DP_CHECKED dp_status dp_batch_receiver_next(struct dp_batch_receiver *receiver,
-                                            struct dp_batch *out);
+                                            struct dp_batch *out, struct dp_log_error *error);
 bool dp_batch_receiver_peek(struct dp_batch_receiver *receiver, struct dp_batch *out);
 
 /* How long dp_batch_receiver_next() waited so far, and for how many batches. */

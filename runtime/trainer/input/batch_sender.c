@@ -179,11 +179,12 @@ static dp_status await(struct dp_batch_sender *s, uint64_t k, dp_status (*look)(
     }
 }
 
-static void send(struct dp_batch_sender *s, uint64_t k, const struct dp_batch *batch)
+static void send(struct dp_batch_sender *s, uint64_t k, const struct dp_batch *batch,
+                 const struct dp_batch_note *note)
 {
     const struct dp_batch_link *link = &s->link;
     const struct slot *slot = &s->slots[k % DEPTH];
-    uint64_t skipped = batch->skipped;
+    bool noted = false;
 
     memcpy(slot->images, batch->images, batch->rows * link->sample_bytes);
     memcpy(slot->labels, batch->labels, batch->rows * link->label_words * sizeof(int32_t));
@@ -192,8 +193,8 @@ static void send(struct dp_batch_sender *s, uint64_t k, const struct dp_batch *b
         const size_t at = rows.begin - batch->first_row;
         struct part *part = &slot->parts[i];
         if (rows.count > 0 && s->credits[i].allowed > k) {
-            part->note.skipped = skipped;
-            skipped = 0;
+            part->note = noted ? (struct dp_batch_note){.skipped = 0} : *note;
+            noted = true;
             dp_p2p_send(link->p2p, &part->noted, i, &part->note, sizeof(part->note));
             dp_p2p_send(link->p2p, &part->images, i, slot->images + at * link->sample_bytes,
                         rows.count * link->sample_bytes);
@@ -214,17 +215,33 @@ static dp_status wait_all(const struct dp_batch_sender *s)
     return DP_OK;
 }
 
+/* Reads and sends batch k. Where rows cannot be read it has those of earlier batches, and says so:
+ * ranks that train end when they come to it, all alike. */
+static void read_and_send(struct dp_batch_sender *s, uint64_t k)
+{
+    struct dp_batch_note note = {.skipped = 0};
+    struct dp_log_capture capture;
+    struct dp_batch batch;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    note.failure = dp_loader_next(s->loader, &batch);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    if (note.failure != DP_OK) {
+        dp_log_keep_error(&capture, &note.error);
+    }
+    note.skipped = batch.skipped;
+    send(s, k, &batch, &note);
+}
+
 dp_status dp_batch_sender_run(struct dp_batch_sender *s, dp_status (*look)(void *context),
                               void *context)
 {
-    struct dp_batch batch;
     uint64_t k = 0;
 
     DP_TRY(await(s, k, look, context));
     while (!all_ended(s)) {
         DP_SPAN(DP_PHASE_INPUT, (int64_t)k);
-        DP_TRY(dp_loader_next(s->loader, &batch));
-        send(s, k, &batch);
+        read_and_send(s, k);
         k++;
         DP_TRY(await(s, k, look, context));
     }

@@ -16,7 +16,8 @@ DP_CHECKED dp_status dp_batch_sender_create(const struct dp_batch_link *link, in
 void dp_batch_sender_destroy(struct dp_batch_sender *sender);
 
 /* Sends batches until no rank that trains takes more. While it waits it calls `look`, which must
- * not wait. Errors: of messages, of the loader, of `look`. */
+ * not wait. Of rows that cannot be read, whoever gets the first is told. Errors: of messages, of
+ * `look`. */
 DP_CHECKED dp_status dp_batch_sender_run(struct dp_batch_sender *sender,
                                          dp_status (*look)(void *context), void *context);
 

@@ -171,6 +171,36 @@ static void with_several_ranks_errors_name_the_rank_and_only_rank_0_informs(void
 
 static struct dp_log_capture collected;
 
+static struct dp_log_error kept;
+
+static void keep_and_say_it_elsewhere(void)
+{
+    dp_log_capture_begin(&collected, DP_LOG_ERROR);
+    (void)DP_FAIL(DP_ERR_DATA, "first");
+    (void)DP_FAIL(DP_ERR_DATA, "last");
+    dp_log_capture_end(&collected, DP_LOG_DROP);
+    dp_log_keep_error(&collected, &kept);
+    dp_log_set_identity(0, 4, "node1");
+    dp_log_error_of(&kept);
+}
+
+static void an_error_of_another_rank_names_that_one(void **state)
+{
+    const int errors = dp_log_errors();
+    (void)state;
+
+    dp_log_set_identity(2, 4, "node7");
+    capture(keep_and_say_it_elsewhere);
+    assert_string_equal(captured, "lockstep: error: rank 2 (node7): last: bad data\n");
+    assert_int_equal(dp_log_errors(), errors + 1);
+    dp_log_set_level(DP_LOG_NONE);
+    capture(keep_and_say_it_elsewhere);
+    dp_log_set_level(DP_LOG_INFO);
+    dp_log_set_identity(0, 1, "");
+    assert_string_equal(captured, "");
+    assert_int_equal(dp_log_errors(), errors + 2);
+}
+
 static void collect_two_and_drop_them(void)
 {
     dp_log_capture_begin(&collected, DP_LOG_DEBUG);
@@ -352,6 +382,7 @@ int main(void)
         cmocka_unit_test(the_debug_level_shows_the_path_of_an_error),
         cmocka_unit_test(with_several_ranks_errors_name_the_rank_and_only_rank_0_informs),
         cmocka_unit_test(captured_and_dropped_lines_go_to_the_caller_only),
+        cmocka_unit_test(an_error_of_another_rank_names_that_one),
         cmocka_unit_test(softened_errors_are_warnings),
         cmocka_unit_test(captured_lines_are_printed_in_order_and_counted),
         cmocka_unit_test(captures_nest_and_let_more_detailed_lines_pass),

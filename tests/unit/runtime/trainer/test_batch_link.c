@@ -22,12 +22,14 @@ enum { FIRST = 3, STEPS = 12 };
 struct job {
     const struct small_run *run;
     int trainers, readers;
-    uint64_t taken; /* batches that each rank that trains takes; of STEPS */
-    bool cached;
+    uint64_t taken;   /* batches that each rank that trains takes; of STEPS */
+    bool cached, bad; /* bad: no row is as it was read */
 };
 
+static const uint32_t no_prints[1024]; /* that no row of the set has */
+
 static struct dp_loader_config loader_of(const struct job *job, const struct dp_augment *augment,
-                                         int rank, int ranks)
+                                         int rank, int ranks, bool reads)
 {
     const struct small_run *run = job->run;
     struct dp_loader_config config =
@@ -39,6 +41,7 @@ static struct dp_loader_config loader_of(const struct job *job, const struct dp_
     config.cached = job->cached;
     config.first_step = FIRST;
     config.total_steps = FIRST + STEPS;
+    config.prints = job->bad && reads ? no_prints : NULL;
     return config;
 }
 
@@ -53,6 +56,20 @@ static size_t differ(const struct dp_batch *a, const struct dp_batch *b, const s
                      (memcmp(a->labels, b->labels, a->rows * words * sizeof(int32_t)) != 0);
 }
 
+/* Of what readers cannot read those ranks know that get the first rows of one. */
+static bool is_told(const struct job *job, const struct dp_batch_link *link, int rank, size_t rows)
+{
+    const struct dp_range mine = dp_row_range(rows, rank, job->trainers);
+
+    for (int i = 0; i < job->readers; i++) {
+        const struct dp_range read = dp_row_range(rows, i, job->readers);
+        if (dp_batch_link_rows(link, i, rank, rows).count > 0 && mine.begin <= read.begin) {
+            return job->bad;
+        }
+    }
+    return false;
+}
+
 static size_t train(const struct job *job, const struct dp_batch_link *link, int rank)
 {
     struct dp_batch_receiver *receiver = NULL;
@@ -60,22 +77,27 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
     struct dp_loader *loader = NULL;
     struct dp_loader_config config;
     struct dp_batch mine, theirs, next;
+    struct dp_log_error error;
     uint64_t waited_ns, batches;
     size_t wrong;
 
     wrong = dp_dataset_augment(&job->run->data, job->run->config, &augment) != DP_OK;
-    config = loader_of(job, augment, rank, job->trainers);
+    config = loader_of(job, augment, rank, job->trainers, false);
     wrong += dp_loader_create(&config, &loader) != DP_OK;
     wrong += dp_batch_receiver_create(link, rank, FIRST, &receiver) != DP_OK;
     for (uint64_t i = 0; wrong == 0 && i < job->taken; i++) {
         const bool there = dp_batch_receiver_peek(receiver, &next);
         wrong += dp_loader_next(loader, &mine) != DP_OK;
-        wrong += dp_batch_receiver_next(receiver, &theirs) != DP_OK;
-        wrong += differ(&mine, &theirs, job) + (there ? differ(&next, &theirs, job) : 0);
+        const dp_status status = dp_batch_receiver_next(receiver, &theirs, &error);
+        const bool told = is_told(job, link, rank, theirs.global_rows);
+        wrong += status != (told ? DP_ERR_DISAGREE : DP_OK);
+        wrong += (strstr(error.text, "sample") != NULL) != told;
+        wrong +=
+            job->bad ? 0 : differ(&mine, &theirs, job) + (there ? differ(&next, &theirs, job) : 0);
     }
     if (wrong == 0 && job->taken == STEPS) {
         wrong += dp_batch_receiver_peek(receiver, &next);
-        wrong += dp_batch_receiver_next(receiver, &theirs) != DP_ERR_ARG;
+        wrong += dp_batch_receiver_next(receiver, &theirs, &error) != DP_ERR_ARG;
     }
     dp_batch_receiver_waits(receiver, &waited_ns, &batches);
     wrong += batches != job->taken;
@@ -104,12 +126,12 @@ static size_t serve(const struct job *job, const struct dp_batch_link *link, int
     int looks = 0;
 
     wrong = dp_dataset_augment(&job->run->data, job->run->config, &augment) != DP_OK;
-    config = loader_of(job, augment, reader, job->readers);
+    config = loader_of(job, augment, reader, job->readers, true);
     wrong += dp_loader_create(&config, &loader) != DP_OK;
     wrong += dp_batch_sender_create(link, reader, loader, &sender) != DP_OK;
     wrong += dp_batch_sender_run(sender, look, &looks) != DP_OK || looks == 0;
     /* It has read no further than it was allowed to. */
-    if (!job->cached && job->taken + DP_BATCH_LINK_DEPTH < STEPS) {
+    if (!job->cached && !job->bad && job->taken + DP_BATCH_LINK_DEPTH < STEPS) {
         wrong += dp_loader_next(loader, &last) != DP_OK ||
                  last.step - FIRST > job->taken - 1 + DP_BATCH_LINK_DEPTH;
     }
@@ -172,7 +194,7 @@ static void batches_are_those_that_a_rank_would_read_itself(void **state)
     create_pictures(&run);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         for (int cached = 0; cached < 2; cached++) {
-            const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, cached == 1};
+            const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, cached == 1, false};
             assert_int_equal(on_local_ranks(job.trainers + job.readers, take_part, &job), 0);
         }
     }
@@ -186,9 +208,25 @@ static void a_run_may_end_after_any_step(void **state)
 
     create_pictures(&run);
     for (uint64_t taken = 1; taken < STEPS; taken += 2) {
-        const struct job job = {&run, 2, 2, taken, false};
+        const struct job job = {&run, 2, 2, taken, false, false};
         assert_int_equal(on_local_ranks(4, take_part, &job), 0);
     }
+    small_run_destroy(&run);
+}
+
+static void rows_that_cannot_be_read_are_told_to_one_rank(void **state)
+{
+    static const int numbers[][2] = {{1, 1}, {1, 2}, {3, 1}, {3, 2}, {2, 3}};
+    const int errors = dp_log_errors();
+    struct small_run run;
+    (void)state;
+
+    create_pictures(&run);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, false, true};
+        assert_int_equal(on_local_ranks(job.trainers + job.readers, take_part, &job), 0);
+    }
+    assert_int_equal(dp_log_errors(), errors + 10); /* of the call after the last batch */
     small_run_destroy(&run);
 }
 
@@ -258,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_those_that_a_rank_would_read_itself),
         cmocka_unit_test(a_run_may_end_after_any_step),
+        cmocka_unit_test(rows_that_cannot_be_read_are_told_to_one_rank),
         cmocka_unit_test(every_row_has_one_reader),
         cmocka_unit_test(failed_allocation_makes_create_fail_and_leaves_nothing),
     };

@@ -16,6 +16,7 @@ enum { LINE_BYTES = 4096, COLLECTED_BYTES = DP_LOG_ERROR_BYTES };
 static atomic_int log_level = DP_LOG_INFO;
 static atomic_int log_errors;
 static _Thread_local struct dp_log_capture *log_capture; /* the innermost, or NULL */
+static const struct dp_log_screen *_Atomic log_screen;
 static int log_rank = 0, log_ranks = 1;
 static char log_host[64] = "";
 
@@ -34,6 +35,11 @@ void dp_log_set_identity(int rank, int ranks, const char *host)
     log_rank = rank;
     log_ranks = ranks;
     (void)snprintf(log_host, sizeof(log_host), "%s", host);
+}
+
+void dp_log_set_screen(const struct dp_log_screen *screen)
+{
+    atomic_store(&log_screen, screen);
 }
 
 const char *dp_log_host(void)
@@ -135,15 +141,22 @@ static size_t log_prefix(char *text, size_t size, enum dp_log_level level, int r
     return (size_t)length;
 }
 
-/* One line, in one write. */
+/* One line, in one write: also what clears the terminal's line first (ECMA-48: EL), since a
+ * launcher may bring what is on stdout earlier or later. */
 static void write_line(const char *text)
 {
+    static const char clear[] = "\r\033[K";
+    const struct dp_log_screen *screen = atomic_load(&log_screen);
+    const bool clears = screen != NULL && screen->lock();
     char printed[LINE_BYTES];
-    const size_t length = dp_text_clean(text, printed, sizeof(printed));
+    size_t length = clears ? sizeof(clear) - 1 : 0;
 
-    printed[length] = '\n'; /* in place of the NUL */
-    if (write(STDERR_FILENO, printed, length + 1) < 0) {
-        return; /* nobody is left to read it */
+    memcpy(printed, clear, length);
+    length += dp_text_clean(text, printed + length, sizeof(printed) - length);
+    printed[length] = '\n';                           /* in place of the NUL */
+    (void)!write(STDERR_FILENO, printed, length + 1); /* nobody may be left to read it */
+    if (clears) {
+        screen->draw();
     }
 }
 

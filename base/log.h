@@ -9,6 +9,7 @@
 #ifndef DP_BASE_LOG_H
 #define DP_BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,6 +73,22 @@ void dp_log_error_of(const struct dp_log_error *error);
 
 void dp_log(enum dp_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/*
+ * A terminal to which stderr leads, and on which something stands that has no line end and is drawn
+ * again and again: a line of the log takes its place, and it is drawn below.
+ *
+ *   lock  whether something stands there; then nobody changes it before `draw`
+ *   draw  draws it again
+ *
+ * Both are called by whatever thread logs. The screen is borrowed for ever; NULL: none.
+ */
+struct dp_log_screen {
+    bool (*lock)(void);
+    void (*draw)(void);
+};
+
+void dp_log_set_screen(const struct dp_log_screen *screen);
 
 /* A line that is no complaint, and is printed at every level: how a run that was asked to has
  * ended. */

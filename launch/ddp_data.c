@@ -193,10 +193,8 @@ static void show_progress(void *context, const struct dp_pack_progress *p)
     (void)dp_grouped(all, (double)p->all);
     (void)dp_grouped(speed, rate);
     if (out->terminal) {
-        (void)fprintf(out->out, "\rpacking: %s of %s samples, %s samples/s, %.0f s left\033[K",
-                      done, all, speed, (double)(p->all - p->done) / rate);
-        (void)fflush(out->out);
-        out->open = true;
+        dp_progress_rewrite(out, "packing: %s of %s samples, %s samples/s, %.0f s left", done, all,
+                            speed, (double)(p->all - p->done) / rate);
     } else {
         dp_progress_line(out, "packing: %s of %s samples, %s samples/s, %.0f s left", done, all,
                          speed, (double)(p->all - p->done) / rate);
@@ -227,27 +225,21 @@ static void print_effect(const struct dp_pack_options *pack, const struct dp_pac
 static dp_status pack(struct options *o)
 {
     struct dp_progress progress;
-    struct dp_log_capture said;
     struct dp_pack_result r = {.source = NULL};
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     dp_status status;
 
     take_signals();
     dp_progress_init(&progress, stdout, dp_progress_on_terminal(false), false);
+    dp_progress_make_way(false);
     o->pack.from = o->words[1];
     o->pack.to = o->words[2];
     o->pack.threads = cores < 1 ? 1 : cores > 64 ? 64 : (int)cores;
     o->pack.stopped = stopped;
     o->pack.progress = show_progress;
     o->pack.context = &progress;
-    /* What is to be said waits until the terminal's line is erased. */
-    dp_log_capture_begin(progress.terminal ? &said : NULL, DP_LOG_WARN);
     status = dp_pack(&o->pack, &r);
-    if (progress.open) {
-        (void)printf("\r\033[K");
-        (void)fflush(stdout);
-    }
-    dp_log_capture_end(progress.terminal ? &said : NULL, DP_LOG_PRINT);
+    dp_progress_erase(&progress);
     if (status == DP_STOPPED) {
         DP_WARN("%s: stopped by a signal, nothing is left there: pack again to start over",
                 o->pack.to);

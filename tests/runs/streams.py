@@ -2,15 +2,19 @@
 """What a program makes of the streams and files that its caller gives it: closed ones, full ones,
 pipes where files are wanted, and texts that a terminal would obey.
 """
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import struct
 import subprocess
+import uuid
 
 import harness
 from harness import IDX_FILES, Started, check, same, small_cfg, small_data, train, train_well
+from own_pictures import many, model
 from refusals import refuse_all
 
 MPIRUN = [str(harness.ROOT / "launch/mpirun"), "-np", "2"]
@@ -42,6 +46,40 @@ def case_what_ranks_print_is_no_signal_where_mpiruns_streams_are_closed():
         result = Started([cfg, "--out", out, "--steps", 300], wrapper=wrapper).finish()
         same((result.code, result.complaints), (0, []), f"with {closed}:\n{result}\n")
         same(harness.run_json(out)["exit"], "finished", f"how it ended with {closed}")
+
+
+# ---- a terminal ----
+
+
+def shown(command, env):
+    """What a command that must succeed shows on a terminal."""
+    mark, (user, terminal) = uuid.uuid4().hex, pty.openpty()
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal,
+                          env=harness.environment(mark, env), cwd=harness.scratch) as process:
+        os.close(terminal)
+        text = b""
+        with contextlib.suppress(OSError):  # at the end of a terminal
+            while data := os.read(user, 4096):
+                text += data
+    os.close(user)
+    same(process.returncode, 0, f"the end of {command}:\n{text}\n")
+    return text.decode()
+
+
+def case_a_warning_takes_the_place_of_the_bar():
+    folder, paths = many("warned", 1080)
+    paths[730].write_bytes(b"no picture")  # which rank 0 reads
+    words = [str(harness.build / "ddp_train"), model(folder), *harness.known_baseline()]
+    for text in ("train.global_batch=120", "train.epochs=1", "data.shuffle=false",
+                 "data.cache=none", "data.on_bad_sample=skip"):
+        words += ["--set", text]
+    for launcher in ([], MPIRUN):
+        text = shown([*launcher, *words, "--out", harness.scratch / f"out-{len(launcher)}"],
+                     {"DP_FAULT": "slow:ms=110"})
+        before, after = re.split(rf"lockstep: warning: (?:rank 0 \(.+?\): )?{paths[730]}.*", text)
+        check("/9 loss" in before.rsplit("\n", 1)[-1], f"no bar before:\n{text!r}")
+        check(before.endswith("\r\033[K"), f"the warning is glued:\n{text!r}")
+        check("/9 loss" in after, f"no bar after:\n{text!r}")
 
 
 def case_an_answer_that_cannot_be_written_is_an_error():

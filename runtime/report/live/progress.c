@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "base/trace.h"
 
@@ -16,21 +19,28 @@ static const uint64_t TERMINAL_NS = 100000000, PLAIN_NS = 5000000000;
 
 enum { LINE_BYTES = 256, SHORT_BYTES = 32, COLUMNS = 80, BAR_LEAST = 8, BAR_MOST = 30 };
 
-bool dp_progress_on_terminal(bool launched)
+/* Back to the beginning of the line, which is erased (ECMA-48: EL). */
+static const char ERASE[] = "\r\033[K";
+
+/* The one whose line the terminal shows, or NULL; protected, since any thread may log. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct dp_progress *on_screen;
+
+/* Whether what we write there is shown on a terminal. */
+static bool leads_to_terminal(int stream, bool launched)
 {
     struct stat own, parent;
     bool terminal;
     char path[48];
     int fd;
 
-    if (!launched || !isatty(STDOUT_FILENO)) {
-        return isatty(STDOUT_FILENO) != 0;
+    if (!launched || fstat(stream, &own) != 0) {
+        return isatty(stream) != 0;
     }
-    (void)snprintf(path, sizeof(path), "/proc/%ld/fd/1", (long)getppid());
-    /* A parent that shares our stdout is a script between the launcher and us: its stdout proves
+    (void)snprintf(path, sizeof(path), "/proc/%ld/fd/%d", (long)getppid(), stream);
+    /* A parent that shares our stream is a script between the launcher and us: its stream proves
      * nothing. */
-    if (fstat(STDOUT_FILENO, &own) != 0 || stat(path, &parent) != 0 || !S_ISCHR(parent.st_mode) ||
-        parent.st_rdev == own.st_rdev) {
+    if (stat(path, &parent) != 0 || !S_ISCHR(parent.st_mode) || parent.st_rdev == own.st_rdev) {
         return false;
     }
     fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -39,6 +49,48 @@ bool dp_progress_on_terminal(bool launched)
         (void)close(fd);
     }
     return terminal;
+}
+
+bool dp_progress_on_terminal(bool launched)
+{
+    return isatty(STDOUT_FILENO) != 0 && leads_to_terminal(STDOUT_FILENO, launched);
+}
+
+/* A terminal that is held (Ctrl-S) may hold a thread with the mutex: errors do not wait for it. */
+static bool lock_screen(void)
+{
+    struct timespec end;
+
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec++;
+    if (pthread_mutex_timedlock(&mutex, &end) != 0) {
+        return false;
+    }
+    if (on_screen == NULL) {
+        (void)pthread_mutex_unlock(&mutex);
+        return false;
+    }
+    return true;
+}
+
+static void draw_again(void)
+{
+    (void)fputs(ERASE, on_screen->out); /* should it come before the line of the log */
+    (void)fputs(on_screen->shown, on_screen->out);
+    (void)fflush(on_screen->out);
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+void dp_progress_make_way(bool launched)
+{
+    static const struct dp_log_screen screen = {lock_screen, draw_again};
+    struct stat own;
+
+    /* Of a launcher: a pipe to it, or a pseudo-terminal of its own. */
+    if (fstat(STDERR_FILENO, &own) == 0 && (S_ISFIFO(own.st_mode) || S_ISCHR(own.st_mode)) &&
+        leads_to_terminal(STDERR_FILENO, launched)) {
+        dp_log_set_screen(&screen);
+    }
 }
 
 void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet)
@@ -137,44 +189,68 @@ static int columns_of(FILE *out)
     return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
 }
 
-/* "[####----] " in the room that the text leaves, which is all of the line. */
-static void add_bar(FILE *out, const struct dp_progress_step *step, int room)
+/* "[####----] " in the room that the text leaves, which is all of the line; or nothing. */
+static void bar_text(char text[BAR_MOST + SHORT_BYTES], const struct dp_progress_step *step,
+                     int room)
 {
     const int cells = (room - 3 < BAR_MOST ? room - 3 : BAR_MOST);
     const double part = step->steps > 0 ? (double)step->step / (double)step->steps : 0.0;
-    const int full = (int)(part * cells);
+    const int full = (int)((part < 1.0 ? part : 1.0) * cells);
 
+    text[0] = '\0';
     if (cells < BAR_LEAST) {
         return;
     }
-    (void)fputc('[', out);
-    for (int i = 0; i < cells; i++) {
-        (void)fputc(i < full ? '#' : '-', out);
-    }
-    (void)fputs("] ", out);
+    text[0] = '[';
+    memset(text + 1, '-', (size_t)cells);
+    memset(text + 1, '#', (size_t)full);
+    memcpy(text + 1 + cells, "] ", sizeof("] "));
 }
 
 /* A line that is rewritten must not be longer than the terminal is wide. */
-static void show_on_terminal(struct dp_progress *progress, const struct dp_progress_step *step)
+static void make_line(struct dp_progress *progress, const struct dp_progress_step *step)
 {
     const int columns = columns_of(progress->out) - 1;
-    char line[LINE_BYTES];
+    char line[LINE_BYTES], bar[BAR_MOST + SHORT_BYTES];
     int without = WITH_ALL, length = step_text(line, step, true, without);
 
     while (length + BAR_LEAST + 3 > columns && ++without < SHORTEST) {
         length = step_text(line, step, true, without);
     }
-    add_bar(progress->out, step, columns - length);
-    (void)fprintf(progress->out, "%.*s", columns > 0 ? columns : COLUMNS, line);
+    bar_text(bar, step, columns - length);
+    (void)snprintf(progress->shown, sizeof(progress->shown), "%s%.*s", bar,
+                   columns > 0 ? columns : COLUMNS, line);
 }
 
-/* Back to the beginning of the line, which is erased (ECMA-48: EL). */
-static void rewind_line(struct dp_progress *progress)
+/* Locks the screen; whether this line stands on it, which is over now. */
+static bool take_line(const struct dp_progress *progress)
 {
-    if (progress->open) {
-        (void)fputs("\r\033[K", progress->out);
-        progress->open = false;
+    bool open;
+
+    (void)pthread_mutex_lock(&mutex);
+    open = on_screen == progress;
+    on_screen = open ? NULL : on_screen;
+    return open;
+}
+
+/* Begins a line, on the terminal in the place of the one that stands there. */
+static void begin_line(struct dp_progress *progress)
+{
+    if (take_line(progress)) {
+        (void)fputs(ERASE, progress->out);
     }
+}
+
+static void end_line(const struct dp_progress *progress)
+{
+    (void)fflush(progress->out);
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+static void show(struct dp_progress *progress)
+{
+    (void)fputs(progress->shown, progress->out);
+    on_screen = progress;
 }
 
 void dp_progress_step(struct dp_progress *progress, const struct dp_progress_step *step)
@@ -190,15 +266,33 @@ void dp_progress_step(struct dp_progress *progress, const struct dp_progress_ste
         return;
     }
     progress->next_ns = now_ns + (progress->terminal ? TERMINAL_NS : PLAIN_NS);
-    rewind_line(progress);
+    begin_line(progress);
     if (progress->terminal) {
-        show_on_terminal(progress, step);
+        make_line(progress, step);
+        show(progress);
     } else {
         (void)step_text(line, step, false, WITH_ALL);
         (void)fprintf(progress->out, "%s\n", line);
     }
-    progress->open = progress->terminal;
-    (void)fflush(progress->out);
+    end_line(progress);
+}
+
+void dp_progress_rewrite(struct dp_progress *progress, const char *format, ...)
+{
+    va_list args;
+
+    begin_line(progress);
+    va_start(args, format);
+    dp_text_format(progress->shown, sizeof(progress->shown), format, args);
+    va_end(args);
+    show(progress);
+    end_line(progress);
+}
+
+void dp_progress_erase(struct dp_progress *progress)
+{
+    begin_line(progress);
+    end_line(progress);
 }
 
 void dp_progress_line(struct dp_progress *progress, const char *format, ...)
@@ -208,18 +302,18 @@ void dp_progress_line(struct dp_progress *progress, const char *format, ...)
     if (progress->quiet) {
         return;
     }
-    rewind_line(progress);
+    begin_line(progress);
     va_start(args, format);
     dp_text_vline(progress->out, format, args);
     va_end(args);
-    (void)fflush(progress->out);
+    end_line(progress);
 }
 
 void dp_progress_end(struct dp_progress *progress)
 {
-    if (progress->open) {
+    if (take_line(progress)) {
         (void)fputc('\n', progress->out);
         (void)fflush(progress->out);
-        progress->open = false;
     }
+    (void)pthread_mutex_unlock(&mutex);
 }

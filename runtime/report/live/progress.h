@@ -9,11 +9,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+enum { DP_PROGRESS_BYTES = 320 };
+
 struct dp_progress {
     FILE *out; /* stdout; borrowed */
     bool terminal, quiet;
-    bool open;        /* the terminal shows a line that has no line end yet */
-    uint64_t next_ns; /* when the next line is due */
+    uint64_t next_ns;              /* when the next line is due */
+    char shown[DP_PROGRESS_BYTES]; /* on the terminal, last */
 };
 
 struct dp_progress_step {
@@ -29,6 +31,10 @@ struct dp_progress_step {
  * ranks a pseudo-terminal whatever its own output is; then the launcher's output decides. */
 bool dp_progress_on_terminal(bool launched);
 
+/* From now on lines of the log that go to a terminal take the place of the line that is rewritten,
+ * which is drawn again below. `launched`: as above. For the whole process. */
+void dp_progress_make_way(bool launched);
+
 /* terminal: out is one, so the line may be rewritten. quiet: nothing is printed at all. */
 void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bool quiet);
 
@@ -37,11 +43,17 @@ void dp_progress_init(struct dp_progress *progress, FILE *out, bool terminal, bo
  * the efficiency once that is known, and no more columns than there are. Cheap in between. */
 void dp_progress_step(struct dp_progress *progress, const struct dp_progress_step *step);
 
+/* On a terminal: shows a line that is rewritten by the next one, and erases it. */
+void dp_progress_rewrite(struct dp_progress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void dp_progress_erase(struct dp_progress *progress);
+
 /* Prints a line that stays; a line end is added. */
 void dp_progress_line(struct dp_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Ends an open line on the terminal: to be called before anything else is printed there. */
+/* Ends an open line on the terminal: to be called before anything else is printed there, and before
+ * `progress` is released. */
 void dp_progress_end(struct dp_progress *progress);
 
 enum { DP_GROUPED_BYTES = 48 };

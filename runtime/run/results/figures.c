@@ -11,16 +11,18 @@ enum { RECENT_NS = 2000000000 };
 
 void dp_figures_init(struct dp_figures *f, bool quiet)
 {
+    const bool launched = dp_world_launch_rank() >= 0;
     const double unknown = (double)NAN;
 
     *f = (struct dp_figures){.train_loss.last = unknown,
                              .evaluation = {unknown, unknown, unknown, unknown}};
-    dp_progress_init(&f->progress, stdout, dp_progress_on_terminal(dp_world_launch_rank() >= 0),
-                     quiet);
+    dp_progress_init(&f->progress, stdout, dp_progress_on_terminal(launched), quiet);
+    dp_progress_make_way(launched);
 }
 
 void dp_figures_close(struct dp_figures *f)
 {
+    dp_progress_end(&f->progress);
     if (f->metrics_open) {
         dp_metrics_close(&f->metrics);
     }

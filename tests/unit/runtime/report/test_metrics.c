@@ -1,4 +1,4 @@
-/* test_metrics.c - what a run says while it runs: metrics.jsonl and the progress line. */
+/* test_metrics.c - what a run says of itself to programs: metrics.jsonl. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/report/files/metrics.h"
-#include "runtime/report/live/progress.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
 
@@ -397,83 +396,6 @@ static void metrics_are_not_written_to_pipes_or_through_links(void **state)
     dp_metrics_close(&metrics);
 }
 
-static void large_numbers_are_grouped(void **state)
-{
-    static const struct {
-        double value;
-        const char *text;
-    } cases[] = {
-        {0, "0.00"},        {9.994, "9.99"},           {9.996, "10.0"},   {99.94, "99.9"},
-        {99.96, "100"},     {999.5, "1,000"},          {12345, "12,345"}, {-1234, "-1,234"},
-        {1e6, "1,000,000"}, {123456789, "123,456,789"}};
-    char text[DP_GROUPED_BYTES];
-    (void)state;
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_string_equal(dp_grouped(text, cases[i].value), cases[i].text);
-    }
-    assert_string_equal(dp_grouped(text, (double)NAN), "-");
-    assert_string_equal(dp_grouped(text, -(double)INFINITY), "-");
-    assert_string_equal(dp_grouped(text, 1e300), "1e+300");
-}
-
-static const struct dp_progress_step here = {.epoch = 1,
-                                             .epochs = 3,
-                                             .step = 120,
-                                             .steps = 705,
-                                             .loss = 0.53121,
-                                             .lr = 0.05,
-                                             .samples_per_second = 12345,
-                                             .efficiency = 0.982,
-                                             .left_s = 21.2};
-
-/* Shows two steps, the second too early, then a line that stays, a step, and the end. */
-static void show(bool terminal, bool quiet, char *text, size_t size)
-{
-    FILE *out = fopen(scratch_path("out"), "wb");
-    struct dp_progress_step later = here;
-    struct dp_progress progress;
-
-    assert_non_null(out);
-    later.step = 121;
-    later.epochs = 0;
-    later.lr = 3.14e-6;
-    later.left_s = 3725;
-    later.efficiency = (double)NAN;
-    dp_progress_init(&progress, out, terminal, quiet);
-    dp_progress_step(&progress, &later); /* not due yet */
-    progress.next_ns = 0;
-    dp_progress_step(&progress, &here);
-    dp_progress_step(&progress, &later); /* not due */
-    dp_progress_line(&progress, "test accuracy %d %%", 90);
-    progress.next_ns = 0;
-    later.step = 122;
-    dp_progress_step(&progress, &later);
-    dp_progress_end(&progress);
-    dp_progress_end(&progress);
-    assert_int_equal(fclose(out), 0);
-    assert_true(scratch_read(scratch_path("out"), text, size) >= 0);
-}
-
-#define HERE "epoch 1/3 step 120/705 loss 0.5312 12,345 samples/s lr 0.0500 eta 0:21"
-#define LATER "step 122/705 loss 0.5312 12,345 samples/s lr 3.1e-06 eta 1:02:05"
-
-static void progress_is_rewritten_on_a_terminal_and_plain_elsewhere(void **state)
-{
-    char text[1024];
-    (void)state;
-
-    show(false, false, text, sizeof(text));
-    assert_string_equal(text, HERE "\ntest accuracy 90 %\n" LATER "\n");
-    show(true, false, text, sizeof(text));
-    /* In 79 columns, with a bar of what is left. */
-    assert_string_equal(text, "[#---------] step 120/705 loss 0.5312 12,345 samples/s efficiency "
-                              "98 % eta 0:21\r\033[Ktest accuracy 90 %\n"
-                              "[##----------] " LATER "\n");
-    show(true, true, text, sizeof(text));
-    assert_string_equal(text, "");
-}
-
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -491,8 +413,6 @@ int main(void)
         WITH_FOLDER(lines_wait_until_the_disk_has_space),
         WITH_FOLDER(a_disk_that_stays_full_ends_the_run),
         WITH_FOLDER(metrics_are_not_written_to_pipes_or_through_links),
-        cmocka_unit_test(large_numbers_are_grouped),
-        WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
     };
 
     (void)signal(SIGXFSZ, SIG_IGN);

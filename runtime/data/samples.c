@@ -91,6 +91,7 @@ static void fill_info(struct dp_samples *s)
     s->info.targets = s->config.targets == 1 ? 1 : s->found.targets;
     s->info.class_names = s->found.class_names;
     s->info.note = s->found.note;
+    s->info.copied = s->found.copied;
     s->info.any_order = s->source->fetch != NULL;
     s->info.units = units_of(s, DP_SET_TRAIN) + units_of(s, DP_SET_TEST);
     if (count[DP_SET_TEST] == 0 && !s->config.only_train) {

@@ -18,11 +18,12 @@ struct dp_samples_info {
     size_t targets;               /* a label is so many float32; 0: an int32, its class */
     const char *const *class_names;
     const char *note;
-    bool any_order; /* readers can be had at once; else after dp_samples_hold() */
-    bool split;     /* the test set was a part of the training set */
-    bool whole;     /* dp_samples_load() can be used */
-    bool resized;   /* images of other sizes than the model's, or of any */
-    size_t units;   /* of both sets: see source.h; 0: there are none */
+    bool any_order;  /* readers can be had at once; else after dp_samples_hold() */
+    bool split;      /* the test set was a part of the training set */
+    bool whole;      /* dp_samples_load() can be used */
+    bool resized;    /* images of other sizes than the model's, or of any */
+    size_t units;    /* of both sets: see source.h; 0: there are none */
+    uint64_t copied; /* as in struct dp_source_info */
 };
 
 /*

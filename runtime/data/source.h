@@ -50,6 +50,8 @@ struct dp_source_info {
                                      * unless the model has one output */
     const char *const *class_names; /* [classes]; borrowed until close(); NULL: they have none */
     char note[200];                 /* what is worth a warning; empty: nothing */
+    uint64_t copied;                /* bytes that local_cache must hold, so that nothing is copied
+                                     * again; 0: there are no copies */
 };
 
 /* Units (see below) that are kept in memory: number u of a set begins at bytes + at[set][u]. */

@@ -288,5 +288,22 @@ def case_a_copy_that_is_cut_off_or_overwritten_while_it_is_read_is_made_again():
                                             for line in result.warnings), f"{result}")
 
 
+def case_copies_that_are_made_again_and_again_are_told():
+    source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)  # 1.03 MB
+    packed, copies = harness.scratch / "packed", harness.scratch / "copies"
+    ddp_data("pack", source, packed, "--shard-mb", 1)
+    cfg = harness.scratch / "copied.cfg"
+    cfg.write_text(RECORDS.format(dir=packed))
+    for size, *more, told in ((1, True), (2, False), (1, "data.shuffle=full", True),
+                              (1, "data.shuffle=window", False), (1, "data.shuffle=false", False),
+                              (1, "data.cache=raw", False), (1, "data.cache=decoded", False)):
+        sets = [word for text in (f"data.local_cache={copies}", f"data.local_cache_mb={size}",
+                                  *more) for word in ("--set", text)]
+        result = train_well(cfg, *sets, "--dry-run", ranks=2 if size == 2 else 0)
+        same(len(result.warnings), told, f"warnings of {size} MB, {more}:\n{result}\n")
+        check(not told or "data.local_cache_mb: 1 MB do not hold" in result.err
+              and "set at least 2, or data.shuffle=window" in result.err, f"{result}")
+
+
 if __name__ == "__main__":
     harness.main(globals())

@@ -177,6 +177,11 @@ const struct dp_records_index *dp_records_index(const struct dp_records *r)
     return &r->file.index;
 }
 
+uint64_t dp_records_copied(const struct dp_records *r)
+{
+    return dp_shard_store_copied(r->store);
+}
+
 const char *dp_records_path(const struct dp_records *r, size_t shard)
 {
     return dp_shard_store_path(r->store, shard);

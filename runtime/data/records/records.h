@@ -31,6 +31,9 @@ DP_CHECKED dp_status dp_records_open(const struct dp_shard_store_config *config,
 /* NULL is allowed. */
 void dp_records_close(struct dp_records *records);
 
+/* Bytes of the copies of all shards; 0: none are made. */
+uint64_t dp_records_copied(const struct dp_records *records);
+
 const struct dp_records_index *dp_records_index(const struct dp_records *records);
 
 /* How many blocks a set has; block `i` of it; the number of the block with sample `row`. */

@@ -214,6 +214,18 @@ static uint64_t end_of(const struct dp_records_shard *said)
     return said->bytes - said->blocks * DP_SHARD_ROW - DP_SHARD_FOOT;
 }
 
+uint64_t dp_shard_store_copied(const struct dp_shard_store *s)
+{
+    const bool ends = dp_shard_origin_remote(s->origin); /* have copies of their own */
+    uint64_t sum = 0;
+
+    for (size_t i = 0; s->cache != NULL && i < s->index->shard_count; i++) {
+        const struct dp_records_shard *said = &s->index->shards[i];
+        sum += said->bytes + (ends ? said->bytes - end_of(said) : 0);
+    }
+    return sum;
+}
+
 static dp_status read_end(struct dp_shard_store *s, size_t shard, uint64_t at, void *out,
                           size_t bytes)
 {

@@ -54,6 +54,9 @@ DP_CHECKED dp_status dp_shard_store_begin(struct dp_shard_store *store,
 DP_CHECKED dp_status dp_shard_store_read(struct dp_shard_store *store, size_t shard, bool end,
                                          uint64_t at, void *out, size_t bytes, size_t *got);
 
+/* Bytes of the copies of all shards; 0: none are made. */
+uint64_t dp_shard_store_copied(const struct dp_shard_store *store);
+
 /* Whether bytes that are read from now on are a few to look at: of a place they are asked for by
  * themselves, and no copy is made for them. One thread reads meanwhile. */
 void dp_shard_store_look(struct dp_shard_store *store, bool looks);

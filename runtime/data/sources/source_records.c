@@ -64,7 +64,8 @@ static dp_status records_open(void *state, const struct dp_source_config *config
         .shape = index->shape,
         .classes = index->classes,
         .targets = index->label_numbers,
-        .class_names = index->class_names};
+        .class_names = index->class_names,
+        .copied = dp_records_copied(s->records)};
     return DP_OK;
 }
 

@@ -147,6 +147,23 @@ static void tell_idle_keys(const struct dp_data_config *data, bool split)
     }
 }
 
+/* Samples that are read where they lie, in random order: nearly each is of another shard than the
+ * one before. */
+static void tell_copied_again(const struct dp_run_job *job, const struct dp_samples_info *info)
+{
+    const struct dp_data_config *data = &job->config->data;
+    const uint64_t most = (uint64_t)data->local_cache_mb << 20;
+    const bool read = job->data.samples != NULL && job->raw_units.data == NULL;
+    const bool anywhere = data->shuffle == DP_SHUFFLE_ON || data->shuffle == DP_SHUFFLE_FULL;
+
+    if (read && anywhere && most > 0 && info->copied > most) {
+        DP_WARN("data.local_cache_mb: %d MB do not hold copies of all shards of %s: read in random "
+                "order, nearly every sample has a shard copied again: set at least %llu, or "
+                "data.shuffle=window",
+                data->local_cache_mb, data->dir, (unsigned long long)((info->copied >> 20) + 1));
+    }
+}
+
 void dp_run_tell_oddities(const struct dp_run_job *job, const struct dp_samples_info *info)
 {
     const struct dp_data_config *data = &job->config->data;
@@ -167,6 +184,7 @@ void dp_run_tell_oddities(const struct dp_run_job *job, const struct dp_samples_
                 data->dir, (int)job->data.train_labels[0]);
     }
     tell_raw_pixels(job, info);
+    tell_copied_again(job, info);
     if (job->skipped_samples > 0) {
         DP_WARN("%s: %zu bad sample%s replaced by the next ones", data->dir, job->skipped_samples,
                 job->skipped_samples == 1 ? " is" : "s are");

@@ -266,10 +266,10 @@ def steps_done(out):
     return int(found[-1]) if found else 0
 
 
-def begin(cfg, *flags, ranks=2, steps=5, name="out", env=None):
+def begin(cfg, *flags, ranks=2, steps=5, name="out", **how):
     """A run without end that has done some steps: the command, and its folder."""
     out = scratch / name
-    started = Started([cfg, *endless(), *flags, "--out", out], ranks, env)
+    started = Started([cfg, *endless(), *flags, "--out", out], ranks, **how)
     started.wait_for(f"step {steps}", lambda: steps_done(out) >= steps)
     return started, out
 

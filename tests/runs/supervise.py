@@ -108,6 +108,14 @@ def case_a_signal_ends_both():
     check("SIGTERM was received" in told, told)
 
 
+def case_a_run_does_not_outlive_it():
+    started, _ = harness.begin(small_cfg(), wrapper=(SUPERVISE, "--"))
+    same(len(started.ranks()), 2, "ranks")
+    started.signal(signal.SIGKILL)
+    result = started.finish()  # fails where processes outlive it
+    same((result.code, result.errors), (128 + signal.SIGKILL, []), f"the end of\n{result}\n")
+
+
 def case_hosts_that_do_not_answer_are_left_out():
     stand_in = harness.scratch / "bin"
     stand_in.mkdir()

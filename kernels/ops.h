@@ -6,7 +6,8 @@
  * and densely packed, are in the memory of the stream's device, and must not overlap unless the
  * comment says so. `void *` is the stream's compute type (float32, bfloat16 or half; results in
  * narrow types are rounded once, to the nearest, ties to even), `float *` is float32. Shapes are
- * written [rows, cols]; images are [rows, height, width, channels].
+ * written [rows, cols]; images are [rows, height, width, channels]. A GPU may round sums in narrow
+ * types once more before it adds a bias.
  *
  * Every operation accepts rows or count 0. Outputs are then empty; outputs that are sums over rows
  * become 0 (with keep 0) or are unchanged (with keep 1).

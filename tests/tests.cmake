@@ -89,7 +89,7 @@ if(NOT DP_CUDA STREQUAL "off")
   endif()
   # Of operations, on memory of the tests (tests/support/reach.h).
   foreach(noun ops conv norm norm_whole pool dense softmax output_loss optimizer narrow layer
-      batchnorm code_ops cudnn grad_norm forms recorded_memory)
+      batchnorm code_ops cudnn fold grad_norm forms recorded_memory)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)

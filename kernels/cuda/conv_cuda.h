@@ -7,8 +7,8 @@
  *
  * Which form of a convolution and which of cuDNN's engines is taken may be measured, and is a
  * choice then (algo_choices.h), whose value has five numbers: whether bias and rectifier are part
- * of the plan (2: and it may make 0 of a NaN), the type of weights or their gradient, and struct
- * dp_cudnn_pick.
+ * of the plan (2: and it may make 0 of a NaN; 3: cublas computes it; 4 more: images are folded),
+ * the type of weights or their gradient, and struct dp_cudnn_pick.
  *
  * A plan may also fail when it is run. Unless cudnn was asked for, cublas then computes that
  * convolution from there on. Each rank decides that for itself: to ask the others would be a

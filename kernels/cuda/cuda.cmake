@@ -4,7 +4,7 @@
 #   DP_CUDA=on    by nvcc, for the GPUs below; runs where there is one
 #   DP_CUDA=host  by the C++ compiler, against tests/cuda_on_host: runs everywhere, slowly
 file(GLOB_RECURSE dp_cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
-file(GLOB dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
+file(GLOB_RECURSE dp_cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*.cu)
 target_link_libraries(dp_kernels PUBLIC ${CMAKE_DL_LIBS})
 
 # nvcc compiles with it, too.

@@ -5,7 +5,8 @@
  *   DP_HOST_SLOW=LIST    these take ten times as long, as measured with events:
  *                        last (engines of mode FALLBACK), wide (gradients of weights in float32 by
  *                        cuDNN), fused (convolutions with bias or relu), nan (of these, such as
- *                        propagate NaN), sums (products with epilogue BGRADB), pass (a kernel)
+ *                        propagate NaN), sums (products with epilogue BGRADB), pass (a kernel),
+ *                        few (convolutions whose channels are no multiple of 8), cudnn (all)
  *   DP_HOST_LACKS=LIST   these are missing:
  *                        wide, fused (engines of mode INSTANT for the above), nan (fused engines
  *                        that propagate NaN), sums (the heuristic returns INVALID_VALUE), handles

@@ -124,7 +124,8 @@ static void store(void *array, int type, const std::vector<double> &values, bool
 
 static double cost_of(const cudnn_geometry &g)
 {
-    return (g.last ? cuda_on_host_cost("last") : 1.0) *
+    return cuda_on_host_cost("cudnn") * (g.x[1] % 8 != 0 ? cuda_on_host_cost("few") : 1.0) *
+           (g.last ? cuda_on_host_cost("last") : 1.0) *
            (g.w_type != g.x_type ? cuda_on_host_cost("wide") : 1.0) *
            (g.bias_uid != 0 || g.relu ? cuda_on_host_cost("fused") : 1.0) *
            (g.relu && !g.loses_nan ? cuda_on_host_cost("nan") : 1.0);

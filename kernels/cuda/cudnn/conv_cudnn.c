@@ -13,6 +13,7 @@
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/choose_cudnn.h"
+#include "kernels/cuda/cudnn/fold.h"
 #include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/op_path.h"
@@ -30,9 +31,10 @@ struct dp_conv {
 struct dp_convs {
     const struct dp_cudnn *library;
     void *handle;
-    struct dp_cuda_scratch workspace; /* grows only in prepare, as the next one */
-    struct dp_cuda_scratch gradient;  /* of weights, where it cannot be written in place */
-    struct dp_conv *list;             /* owned */
+    struct dp_cuda_scratch workspace;       /* grows only in prepare, as the next one */
+    struct dp_cuda_scratch gradient;        /* of weights, where it cannot be written in place */
+    struct dp_cuda_scratch images, weights; /* folded */
+    struct dp_conv *list;                   /* owned */
     int count, capacity;
     bool told; /* that one has failed */
 };
@@ -58,6 +60,8 @@ void dp_convs_destroy(struct dp_convs *convs)
     if (convs->handle != NULL) {
         (void)convs->library->destroy(convs->handle);
     }
+    dp_cuda_scratch_release(&convs->weights);
+    dp_cuda_scratch_release(&convs->images);
     dp_cuda_scratch_release(&convs->gradient);
     dp_cuda_scratch_release(&convs->workspace);
     dp_free(convs->list);
@@ -142,22 +146,41 @@ static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsign
         .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
 }
 
-/* What the plan needs. Without memory there is no plan, and no error: cublas takes less. */
+/* What a plan works on: the window, or the folded one. */
+static struct dp_window planned_window(const struct dp_conv *conv)
+{
+    return conv->form.folded ? dp_cuda_folded(&conv->key.window) : conv->key.window;
+}
+
+/* Scratch memory for a plan and the passes before and after it. */
+static dp_status grow(struct dp_stream *s, struct dp_convs *convs, const struct dp_conv *conv)
+{
+    const struct dp_window w = planned_window(conv);
+    const size_t width = dp_type_bytes(s->type);
+
+    DP_TRY(dp_cuda_scratch_grow(s, &convs->workspace, conv->plan.workspace_bytes, NULL));
+    if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS) {
+        DP_TRY(dp_cuda_scratch_grow(
+            s, &convs->gradient, dp_window_weights(&w) * dp_type_bytes(conv->form.weights), NULL));
+    }
+    if (!conv->form.folded) {
+        return DP_OK;
+    }
+    DP_TRY(
+        dp_cuda_scratch_grow(s, &convs->images, conv->key.rows * dp_window_in(&w) * width, NULL));
+    return dp_cuda_scratch_grow(s, &convs->weights, dp_window_weights(&w) * width, NULL);
+}
+
+/* Without memory there is no plan, and no error: cublas takes less. */
 static dp_status make_room(struct dp_stream *s, struct dp_conv *conv)
 {
     struct dp_convs *convs = dp_cuda_of(s)->convs;
-    const bool weights = conv->key.use == DP_CONV_BACKWARD_WEIGHTS;
-    const size_t gradient =
-        dp_window_weights(&conv->key.window) * dp_type_bytes(conv->form.weights);
     dp_status status;
 
     if (conv->plan.execution == NULL) {
         return DP_OK;
     }
-    status = dp_cuda_scratch_grow(s, &convs->workspace, conv->plan.workspace_bytes, NULL);
-    if (status == DP_OK && weights) {
-        status = dp_cuda_scratch_grow(s, &convs->gradient, gradient, NULL);
-    }
+    status = grow(s, convs, conv);
     if (status == DP_ERR_NOMEM) {
         dp_cudnn_plan_destroy(convs->library, &conv->plan);
         return DP_OK;
@@ -249,11 +272,11 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
                      const void *w, const void *y, const void *bias)
 {
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
-    const struct dp_window *window = &conv->key.window;
+    const struct dp_window window = planned_window(conv);
     const void *const given[] = {x, w, y, bias, convs->workspace.memory};
     const size_t multiples[] = {
-        dp_cudnn_alignment(s->type, dp_window_in(window)), DP_CUDNN_ALIGNMENT,
-        dp_cudnn_alignment(s->type, dp_window_out(window)), DP_CUDNN_ALIGNMENT};
+        dp_cudnn_alignment(s->type, dp_window_in(&window)), DP_CUDNN_ALIGNMENT,
+        dp_cudnn_alignment(s->type, dp_window_out(&window)), DP_CUDNN_ALIGNMENT};
     struct dp_cudnn_arrays arrays;
 
     /* cuDNN takes what it only reads without const, too. */
@@ -269,12 +292,30 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
     return result == 0 ? DP_OK : run_failed(s, conv, result);
 }
 
+/* x, or its folded images. */
+static dp_status images_of(struct dp_stream *s, const struct dp_conv *conv, const void **x)
+{
+    const struct dp_conv_case *key = &conv->key;
+    const struct dp_cuda_scratch *images = &dp_cuda_of(s)->convs->images;
+
+    if (conv->form.folded) {
+        DP_TRY(dp_cuda_fold_images(s, images->memory, *x, &key->window, key->rows));
+        *x = images->memory;
+    }
+    return DP_OK;
+}
+
 dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv, void *y,
                                 const void *x, const void *weights, const void *bias)
 {
     const struct dp_window *w = &conv->key.window;
+    void *folded = dp_cuda_of(s)->convs->weights.memory;
 
-    DP_TRY(run(s, conv, x, weights, y, bias));
+    DP_TRY(images_of(s, conv, &x));
+    if (conv->form.folded) {
+        DP_TRY(dp_cuda_fold_weights(s, folded, weights, w));
+    }
+    DP_TRY(run(s, conv, x, conv->form.folded ? folded : weights, y, bias));
     if (conv->form.fused || (bias == NULL && conv->key.act == DP_ACT_NONE)) {
         return DP_OK;
     }
@@ -291,12 +332,17 @@ dp_status dp_cudnn_conv_backward_data(struct dp_stream *s, const struct dp_conv 
 dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_conv *conv, float *dw,
                                          const void *dy, const void *x, float keep)
 {
-    const bool in_place = conv->form.weights == DP_TYPE_F32 && keep == 0.0f &&
+    const struct dp_window *w = &conv->key.window;
+    const bool in_place = !conv->form.folded && conv->form.weights == DP_TYPE_F32 && keep == 0.0f &&
                           (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
     void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient.memory;
 
+    DP_TRY(images_of(s, conv, &x));
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
-    return in_place ? DP_OK
-                    : dp_cuda_keep_grad(s, dw, gradient, conv->form.weights,
-                                        dp_window_weights(&conv->key.window), keep);
+    if (conv->form.folded) {
+        return dp_cuda_unfold_grad(s, dw, gradient, conv->form.weights, w, keep);
+    }
+    return in_place
+               ? DP_OK
+               : dp_cuda_keep_grad(s, dw, gradient, conv->form.weights, dp_window_weights(w), keep);
 }

@@ -4,7 +4,7 @@
  * whether it is found.
  */
 #include "base/log.h"
-#include "tests/support/arrays.h"
+#include "tests/support/conv_work.h"
 #include "tests/support/stderr_text.h"
 
 #if DP_HAVE_CUDA
@@ -100,121 +100,6 @@ static void a_requested_engine_is_used_or_reported_missing(void **state)
 
 /* ---- results ---- */
 
-/* A convolution and its arrays, in the type of a stream. */
-struct work {
-    struct dp_window w;
-    size_t rows, xs, ys, ws;
-    bool bias, relu;
-    float keep;
-    void *x, *dy, *weights, *b;
-    void *y, *dx;
-    float *dw, *db;
-};
-
-/* Numbers in -1..1 of a type; room for float32. */
-static void *numbers(struct dp_stream *ref, size_t count, uint32_t seed)
-{
-    float *wide = uniform(count, seed, -1, 1);
-    void *array = zeros(count);
-
-    if (ref->type == DP_TYPE_F32) {
-        memcpy(array, wide, count * sizeof(float));
-    } else {
-        OK(ref->ops->narrow(ref, array, wide, count, ref->type));
-    }
-    dp_free(wide);
-    return array;
-}
-
-static struct work work_open(struct dp_stream *ref, const struct dp_window *w, size_t rows)
-{
-    struct work k = {.w = *w, .rows = rows};
-
-    k.w.out_h = (w->in_h + 2 * w->padding - w->kernel_h) / w->stride + 1;
-    k.w.out_w = (w->in_w + 2 * w->padding - w->kernel_w) / w->stride + 1;
-    k.xs = rows * w->in_h * w->in_w * w->in_c;
-    k.ys = rows * k.w.out_h * k.w.out_w * w->out_c;
-    k.ws = dp_window_weights(w);
-    k.x = numbers(ref, k.xs, 1);
-    k.dy = numbers(ref, k.ys, 2);
-    k.weights = numbers(ref, k.ws, 3);
-    k.b = numbers(ref, w->out_c, 4);
-    k.y = zeros(k.ys);
-    k.dx = zeros(k.xs);
-    k.dw = zeros(k.ws);
-    k.db = zeros(w->out_c);
-    return k;
-}
-
-static void work_close(struct work *k)
-{
-    void *const arrays[] = {k->x, k->dy, k->weights, k->b, k->y, k->dx, k->dw, k->db};
-
-    for (size_t i = 0; i < DP_COUNT(arrays); i++) {
-        dp_free(arrays[i]);
-    }
-}
-
-static dp_status prepare(struct dp_stream *s, const struct work *k)
-{
-    return s->ops->conv_prepare(s, &k->w, k->rows,
-                                DP_CONV_FORWARD | DP_CONV_BACKWARD_DATA | DP_CONV_BACKWARD_WEIGHTS |
-                                    (k->bias ? (unsigned)DP_CONV_BIAS : 0u) |
-                                    (k->relu ? (unsigned)DP_CONV_RELU : 0u));
-}
-
-static void compute(struct dp_stream *s, struct work *k)
-{
-    memset(k->y, 0xff, k->ys * sizeof(float)); /* NaN */
-    memset(k->dx, 0xff, k->xs * sizeof(float));
-    for (size_t i = 0; i < k->ws; i++) {
-        k->dw[i] = k->keep != 0 ? (float)(i % 7) / 4 - 1 : NAN;
-    }
-    for (size_t i = 0; i < k->w.out_c; i++) {
-        k->db[i] = k->keep != 0 ? 0.5f : NAN;
-    }
-    OK(s->ops->conv_forward(s, k->y, k->x, k->weights, k->bias ? k->b : NULL, &k->w, k->rows,
-                            k->relu ? DP_ACT_RELU : DP_ACT_NONE));
-    OK(s->ops->conv_backward_data(s, k->dx, k->dy, k->weights, &k->w, k->rows));
-    OK(s->ops->conv_backward_weights(s, k->dw, k->bias ? k->db : NULL, k->dy, k->x, &k->w, k->rows,
-                                     k->keep));
-    OK(s->device->synchronize(s));
-}
-
-/* Equal but for one step of the type, and what float32 sums may be off before they are rounded. */
-static void assert_typed(struct dp_stream *ref, const void *found, const void *wanted, size_t count,
-                         double error)
-{
-    static const double steps[] = {
-        [DP_TYPE_F32] = 0, [DP_TYPE_BF16] = 1.0 / 128, [DP_TYPE_F16] = 1.0 / 1024};
-    float *a = zeros(count), *b = zeros(count);
-
-    if (ref->type == DP_TYPE_F32) {
-        memcpy(a, found, count * sizeof(float));
-        memcpy(b, wanted, count * sizeof(float));
-    } else {
-        OK(ref->ops->widen(ref, a, found, count, ref->type));
-        OK(ref->ops->widen(ref, b, wanted, count, ref->type));
-    }
-    assert_near(a, b, count, error, steps[ref->type]);
-    dp_free(a);
-    dp_free(b);
-}
-
-/* 1e-7 (n + 4) for sums of n products of numbers below 1: see test_dense.c. */
-static double near_sum(size_t terms)
-{
-    return 1e-7 * ((double)terms + 4);
-}
-
-static struct dp_stream *typed_stream(const char *name, enum dp_type type)
-{
-    struct dp_stream *s = stream_on(name, 1);
-
-    dp_stream_set_type(s, type);
-    return s;
-}
-
 /* Gradients of weights are float32; cuDNN may make them of narrow numbers, rounded once: where that
  * is faster, and in the library on the host where channels are odd. */
 static void check_engine(enum dp_conv_engine engine, enum dp_type type, const struct dp_window *w,
@@ -234,7 +119,9 @@ static void check_engine(enum dp_conv_engine engine, enum dp_type type, const st
     OK(prepare(s, &found));
     compute(s, &found);
     compute(ref, &wanted);
-    assert_typed(ref, found.y, wanted.y, found.ys, near_sum(w->kernel_h * w->kernel_w * w->in_c));
+    assert_typed(ref, found.y, wanted.y, found.ys,
+                 near_sum(w->kernel_h * w->kernel_w * w->in_c) +
+                     rounding_before_bias(ref, &wanted));
     assert_typed(ref, found.dx, wanted.dx, found.xs,
                  near_sum(w->kernel_h * w->kernel_w * w->out_c));
     assert_near(found.dw, wanted.dw, found.ws, near_sum(pixels) + step, step);

@@ -1,0 +1,38 @@
+/*
+ * fold.h - a convolution of few channels as one of more, which fills matrix units: stride x stride
+ * pixels become one pixel of stride^2 times the channels ("space to depth"), and the stride 1.
+ *
+ *   x [rows, in_h, in_w, in_c]            ->  [rows, out_h + kernel_h' - 1, out_w + kernel_w' - 1, c]
+ *   weights [out_c, kernel_h, kernel_w, in_c]  ->  [out_c, kernel_h', kernel_w', c]
+ *
+ * kernel' = kernel / stride, rounded up; c = stride^2 in_c, rounded up to 16 bytes of a type of 2
+ * bytes. Channel (dy stride + dx) in_c + i of pixel (Y, X) is channel i of pixel (Y stride + dy -
+ * padding, X stride + dx - padding) of x; what is outside of x, of the kernel, or of the stride^2
+ * in_c channels, is 0. Products are those of the convolution and zeros, in another order. The first
+ * one of resnet50, 224x224x3 by 7x7 with stride 2, becomes 115x115x16 by 4x4: 1.7 times the
+ * products, but in vectors of 16 channels instead of 3.
+ */
+#ifndef DP_KERNELS_CUDA_CUDNN_FOLD_H
+#define DP_KERNELS_CUDA_CUDNN_FOLD_H
+
+#include "kernels/device.h"
+
+/* Whether folding may pay. */
+bool dp_cuda_folds(const struct dp_window *w, enum dp_type type);
+
+/* The window after folding; its padding is 0. */
+struct dp_window dp_cuda_folded(const struct dp_window *w);
+
+/* to [rows, folded image] = x, in the stream's type. Errors: DP_ERR_CUDA, as below. */
+DP_CHECKED dp_status dp_cuda_fold_images(struct dp_stream *s, void *to, const void *x,
+                                         const struct dp_window *w, size_t rows);
+
+/* to [folded weights] = weights, in the stream's type. */
+DP_CHECKED dp_status dp_cuda_fold_weights(struct dp_stream *s, void *to, const void *weights,
+                                          const struct dp_window *w);
+
+/* dw = keep dw + the gradient of folded weights, of `type`. */
+DP_CHECKED dp_status dp_cuda_unfold_grad(struct dp_stream *s, float *dw, const void *folded,
+                                         enum dp_type type, const struct dp_window *w, float keep);
+
+#endif

@@ -160,6 +160,81 @@ static __global__ void gradient_kernel(T *dx, const T *dy, const uint8_t *which,
     }
 }
 
+/* ---- stride 2: a thread has 2 x 2 inputs, all of which are read by the same four windows ---- */
+
+/* Inputs whose numbers, with padding, are 2 group and 2 group + 1 are read by no windows but those
+ * of number group - 1 and group, as long as windows are 4 wide at most. */
+enum { WIDEST = 4 };
+
+template <typename I> static I groups_of(size_t in, size_t padding)
+{
+    return (I)((padding + in - 1) / 2 - padding / 2 + 1);
+}
+
+template <int P> struct pool_windows {
+    float gradients[4][P];
+    dp_pack<uint8_t, P> places[4];
+};
+
+/* Windows (gy - 1, gx - 1), (gy - 1, gx), (gy, gx - 1) and (gy, gx). */
+template <typename T, int P, typename I>
+static __device__ __forceinline__ void read_windows(pool_windows<P> *found, const T *dy,
+                                                    const uint8_t *which, const pool<I> &w, I row,
+                                                    I gy, I gx, I pack)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const I oy = gy - 1 + (I)(k / 2), ox = gx - 1 + (I)(k % 2); /* before the first: large */
+        const size_t at = (size_t)(((row + oy) * w.out_w + ox) * w.packs + pack) * P;
+        if (oy < w.out_h && ox < w.out_w) {
+            dp_read<P>(found->gradients[k], dy + at);
+            if (which != nullptr) {
+                found->places[k] = *reinterpret_cast<const dp_pack<uint8_t, P> *>(which + at);
+            }
+        }
+    }
+}
+
+/* The same sums, in the same order, as gradient_kernel's; each window is read once, not 2.25 times
+ * as by 3 x 3 windows. */
+template <typename T, int P, typename I>
+static __global__ void pairs_kernel(T *dx, const T *dy, const uint8_t *which, pool<I> w, I high,
+                                    I wide, I count)
+{
+    const float each = which != nullptr ? 1.0f : 1.0f / (float)(w.kernel_h * w.kernel_w);
+
+    for (I i = (I)dp_thread(); i < count; i += (I)dp_threads()) {
+        const I group = i / w.packs, pack = i % w.packs, image = group / wide / high;
+        const I gy = group / wide % high + w.padding / 2, gx = group % wide + w.padding / 2;
+        pool_windows<P> found = {};
+        read_windows<T, P>(&found, dy, which, w, image * w.out_h, gy, gx, pack);
+#pragma unroll
+        for (unsigned k = 0; k < 4; k++) {
+            const I iy = 2 * gy + k / 2 - w.padding, ix = 2 * gx + k % 2 - w.padding;
+            float sums[P] = {};
+            if (iy >= w.in_h || ix >= w.in_w) {
+                continue;
+            }
+#pragma unroll
+            for (unsigned n = 0; n < 4; n++) {
+                const unsigned ky = k / 2 + 2 - n / 2 * 2, kx = k % 2 + 2 - n % 2 * 2;
+                const unsigned place = ky * (unsigned)w.kernel_w + kx;
+                if (ky >= w.kernel_h || kx >= w.kernel_w) {
+                    continue;
+                }
+#pragma unroll
+                for (int p = 0; p < P; p++) {
+                    const bool counts = which == nullptr || found.places[n].at[p] == place;
+                    const float part = found.gradients[n][p] * each;
+                    sums[p] = counts ? sums[p] + part : sums[p];
+                }
+            }
+            dp_write<P>(dx + (size_t)(((image * w.in_h + iy) * w.in_w + ix) * w.packs + pack) * P,
+                        sums);
+        }
+    }
+}
+
 extern "C" dp_status dp_cuda_pool_prepare(struct dp_stream *s, const struct dp_window *w,
                                           size_t rows, enum dp_pool_kind kind, bool training)
 {
@@ -241,8 +316,16 @@ extern "C" dp_status dp_cuda_pool_backward(struct dp_stream *s, void *dx, const 
     }
     DP_BY_TYPE(s->type, T, {
         BY_PACK(T, P, I, is_packed<T>(w, dx, dy, places), small, {
-            DP_LAUNCH((gradient_kernel<T, P, I>), dp_blocks(s, count / P), DP_THREADS, 0, s,
-                      (T *)dx, (const T *)dy, places, (pool_of<I, P>(w)), (I)(count / P));
+            if (w->stride == 2 && w->kernel_h <= WIDEST && w->kernel_w <= WIDEST) {
+                const I high = groups_of<I>(w->in_h, w->padding);
+                const I wide = groups_of<I>(w->in_w, w->padding);
+                const size_t groups = rows * high * wide * (w->in_c / P);
+                DP_LAUNCH((pairs_kernel<T, P, I>), dp_blocks(s, groups), DP_THREADS, 0, s, (T *)dx,
+                          (const T *)dy, places, (pool_of<I, P>(w)), high, wide, (I)groups);
+            } else {
+                DP_LAUNCH((gradient_kernel<T, P, I>), dp_blocks(s, count / P), DP_THREADS, 0, s,
+                          (T *)dx, (const T *)dy, places, (pool_of<I, P>(w)), (I)(count / P));
+            }
         });
     });
     return DP_CUDA(cudaGetLastError());

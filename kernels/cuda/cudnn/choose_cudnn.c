@@ -149,6 +149,15 @@ static dp_status choose_form(const struct dp_cudnn_chooser *c, struct dp_cudnn_t
     return DP_OK;
 }
 
+/* cublas is a form, too, unless cuDNN was asked for. */
+static bool may_be_cublas(const struct dp_cudnn_chooser *c)
+{
+    const struct dp_stream *s = c->stream;
+
+    return s->type == DP_TYPE_F32 && !s->tf32 && s->conv == DP_CONV_AUTO &&
+           dp_window_groups(&c->conv->window) == 1;
+}
+
 /* Of the engines that lose no digits, cuDNN 9.19 has one for gradients of weights in NHWC; on an
  * H100 it took twice as long as windows that are written out and multiplied by cublas. */
 static dp_status try_cublas(const struct dp_cudnn_chooser *c, struct dp_cudnn_trial *trial,
@@ -157,8 +166,7 @@ static dp_status try_cublas(const struct dp_cudnn_chooser *c, struct dp_cudnn_tr
     const float before = best->plan.execution != NULL ? best->plan.ms : INFINITY;
     float ms;
 
-    if (!trial->exact || c->stream->conv != DP_CONV_AUTO ||
-        dp_window_groups(&c->conv->window) > 1) {
+    if (!may_be_cublas(c)) {
         return DP_OK;
     }
     DP_TRY(dp_cudnn_trial_cublas(trial, before, &ms));
@@ -172,7 +180,7 @@ static dp_status try_cublas(const struct dp_cudnn_chooser *c, struct dp_cudnn_tr
 
 /* ---- choices ---- */
 
-/* Everything that the proposed engines depend on. */
+/* Everything that the proposed engines depend on, and which forms there are beside them. */
 static void choice_key(const struct dp_cudnn_chooser *chooser, char key[DP_ALGO_CHOICE_KEY])
 {
     const struct dp_stream *s = chooser->stream;
@@ -180,13 +188,15 @@ static void choice_key(const struct dp_cudnn_chooser *chooser, char key[DP_ALGO_
     char text[DP_CONV_TEXT];
 
     dp_cuda_conv_text(text, &c->window, c->rows);
-    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s",
+    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s%s%s",
                    c->use == DP_CONV_FORWARD         ? "convolution"
                    : c->use == DP_CONV_BACKWARD_DATA ? "convolution back to data"
                                                      : "convolution back to weights",
                    text, c->window.stride, c->window.padding,
                    dp_device_arithmetic(s->device, s->type, s->tf32 && s->type == DP_TYPE_F32),
-                   c->bias != 0 ? " bias" : "", c->act == DP_ACT_RELU ? " relu" : "");
+                   c->bias != 0 ? " bias" : "", c->act == DP_ACT_RELU ? " relu" : "",
+                   dp_cudnn_may_fold(c, s->type) ? " or folded" : "",
+                   may_be_cublas(chooser) ? " or cublas" : "");
 }
 
 /* The first number of a value; FOLDED is added. */
@@ -208,7 +218,7 @@ static dp_status note(const struct dp_cudnn_chooser *c, const struct best *best,
 
     (void)snprintf(value, sizeof(value), "%d %d %d %d %" PRId64, how_of(best),
                    (int)best->form.weights, pick->mode, pick->place, pick->engine);
-    return dp_algo_choices_note(c->stream->algo_choices, key, value, best->plan.ms);
+    return dp_algo_choices_note(c->stream->algo_choices, key, value, (double)best->plan.ms);
 }
 
 /* Makes the plan of a known choice, if it is not cublas; none if cuDNN no longer proposes it, or it
@@ -227,7 +237,7 @@ static dp_status recall(const struct dp_cudnn_chooser *c, const char *value,
             return DP_OK;
         }
     }
-    best->is_cublas = number[0] == BY_CUBLAS && c->stream->conv == DP_CONV_AUTO;
+    best->is_cublas = number[0] == BY_CUBLAS && may_be_cublas(c);
     if (best->is_cublas) {
         return DP_OK;
     }

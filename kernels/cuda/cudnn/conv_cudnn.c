@@ -13,7 +13,6 @@
 #include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/choose_cudnn.h"
-#include "kernels/cuda/cudnn/fold.h"
 #include "kernels/cuda/scratch_cuda.h"
 #include "kernels/cuda/stream_cuda.h"
 #include "kernels/op_path.h"

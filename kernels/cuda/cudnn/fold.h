@@ -2,7 +2,7 @@
  * fold.h - a convolution of few channels as one of more, which fills matrix units: stride x stride
  * pixels become one pixel of stride^2 times the channels ("space to depth"), and the stride 1.
  *
- *   x [rows, in_h, in_w, in_c]            ->  [rows, out_h + kernel_h' - 1, out_w + kernel_w' - 1, c]
+ *   x [rows, in_h, in_w, in_c]  ->  [rows, out_h + kernel_h' - 1, out_w + kernel_w' - 1, c]
  *   weights [out_c, kernel_h, kernel_w, in_c]  ->  [out_c, kernel_h', kernel_w', c]
  *
  * kernel' = kernel / stride, rounded up; c = stride^2 in_c, rounded up to 16 bytes of a type of 2

@@ -5,8 +5,7 @@
 #ifndef DP_KERNELS_CUDA_CUDNN_TRIAL_CUDNN_H
 #define DP_KERNELS_CUDA_CUDNN_TRIAL_CUDNN_H
 
-#include "kernels/cuda/cudnn/choose_cudnn.h"
-#include "kernels/cuda/cudnn/fold.h"
+#include "kernels/cuda/cudnn/form_cudnn.h"
 #include "kernels/cuda/scratch_cuda.h"
 
 /* The convolution, and where it runs. */
@@ -42,22 +41,8 @@ void dp_cudnn_trial_destroy(struct dp_cudnn_trial *trial);
 DP_CHECKED dp_status dp_cudnn_trial_measure(void *context, const struct dp_cudnn_plan *plan,
                                             float best, float *ms);
 
-/* How long the same takes by cublas, which is prepared for it. Errors: DP_ERR_NOMEM, DP_ERR_CUDA. */
+/* How long the same takes by cublas, which is prepared for it. Errors: DP_ERR_NOMEM,
+ * DP_ERR_CUDA. */
 DP_CHECKED dp_status dp_cudnn_trial_cublas(struct dp_cudnn_trial *trial, float best, float *ms);
-
-/* Whether a convolution in this type may be folded. */
-static inline bool dp_cudnn_may_fold(const struct dp_conv_case *conv, enum dp_type type)
-{
-    return conv->use != DP_CONV_BACKWARD_DATA && dp_cuda_folds(&conv->window, type);
-}
-
-/* The case of a folded one. */
-static inline struct dp_conv_case dp_cudnn_folded(const struct dp_conv_case *conv)
-{
-    struct dp_conv_case folded = *conv;
-
-    folded.window = dp_cuda_folded(&conv->window);
-    return folded;
-}
 
 #endif

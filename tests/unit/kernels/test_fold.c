@@ -1,7 +1,7 @@
 /*
  * test_fold.c - convolutions of few channels that are folded first, and those that cublas computes
- * since it is faster, equal the reference. tests/cuda_on_host/costs.h makes these forms the fastest;
- * on a GPU it is whatever was measured.
+ * since it is faster, equal the reference. tests/cuda_on_host/costs.h makes these forms the
+ * fastest; on a GPU it is whatever was measured.
  */
 #include "tests/support/conv_work.h"
 

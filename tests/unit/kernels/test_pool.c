@@ -124,6 +124,15 @@ static void cpu_computes_what_ref_computes(void **state)
                                        .stride = 2,
                                        .padding = 1},
                    7);
+        cpu_agrees(cpu, ref,
+                   &(struct dp_window){.in_h = 9,
+                                       .in_w = 8,
+                                       .in_c = 16,
+                                       .kernel_h = 4,
+                                       .kernel_w = 4,
+                                       .stride = 2,
+                                       .padding = 2},
+                   3);
         stream_close(cpu);
     }
     stream_close(ref);

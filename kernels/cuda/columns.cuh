@@ -20,7 +20,9 @@
 #include "kernels/cuda/launch.h"
 
 enum {
-    DP_FEW_ROWS = 8,
+    DP_FEW_ROWS = 8,      /* that are added in float32 */
+    DP_ROWS_AHEAD = 8,    /* read before they are added, at most */
+    DP_LEAST_ROWS = 16,   /* of a thread */
     DP_COLUMN_BLOCKS = 3, /* at least, on a processor at a time: so 80 registers a thread */
     DP_COLUMN_PACK = 4    /* columns of a thread that takes two sums of each: what fits into them */
 };
@@ -135,7 +137,7 @@ static size_t dp_column_chunks(size_t partials, size_t resident, size_t rows, si
 {
     const size_t packs = cols / P, width = dp_least(packs, DP_THREADS);
     const size_t tiles = (packs + width - 1) / width;
-    const size_t useful = rows / (DP_THREADS / width * DP_FEW_ROWS * 2);
+    const size_t useful = rows / (DP_THREADS / width * DP_LEAST_ROWS);
     const size_t room = partials / (N * cols);
     const size_t chunks = dp_least(resident / tiles, dp_least(useful, room));
 

@@ -7,7 +7,7 @@
 #include "kernels/cuda/columns.cuh"
 
 template <typename T, int P> struct row_adder : dp_plain_fold {
-    enum { AHEAD = DP_FEW_ROWS };
+    enum { AHEAD = DP_ROWS_AHEAD };
     struct state {
     };
     const T *dy;

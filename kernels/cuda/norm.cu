@@ -14,7 +14,7 @@
  * summed in float32 about the first of them, so that nothing cancels there when x drifts away from
  * the pivot; folding moves them to the pivot, in double. */
 template <typename T, int P> struct moment_adder {
-    enum { AHEAD = DP_FEW_ROWS };
+    enum { AHEAD = DP_ROWS_AHEAD };
     struct state {
         float pivot[P], near[P];
     };

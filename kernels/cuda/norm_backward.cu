@@ -10,7 +10,7 @@
 
 /* Of g and of g (x - mean), where g is the gradient after the activation. */
 template <typename T, int P> struct gradient_adder : dp_plain_fold {
-    enum { AHEAD = sizeof(T) == 2 ? DP_FEW_ROWS : 2 };
+    enum { AHEAD = sizeof(T) == 2 ? DP_ROWS_AHEAD : 2 };
     typedef dp_channels<P> state;
     const T *x, *dy;
     size_t channels;

@@ -164,7 +164,8 @@ static dp_status make_loader(struct dp_trainer *t, const struct dp_trainer_confi
         return DP_OK;
     }
     DP_TRY(dp_dataset_augment(t->input.data, t->config, &t->input.augment));
-    config = dp_dataset_loader(t->input.data, t->config, t->model, t->input.augment, c->threads);
+    config = dp_dataset_loader(t->input.data, t->config, t->model, t->input.augment, t->device,
+                               c->threads);
     config.global_batch = t->input.global_batch;
     config.rank = t->group->rank;
     config.ranks = t->trainers;

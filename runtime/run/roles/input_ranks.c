@@ -221,7 +221,8 @@ static dp_status open_reader(const struct dp_run_job *job, struct dp_reader *r)
     struct dp_loader_config config;
 
     DP_TRY(dp_dataset_augment(&job->data, job->config, &r->augment));
-    config = dp_dataset_loader(&job->data, job->config, job->model, r->augment, job->threads);
+    config = dp_dataset_loader(&job->data, job->config, job->model, r->augment, job->device,
+                               job->threads);
     config.global_batch = (size_t)job->config->train.global_batch;
     config.rank = job->world->all->rank - dp_role_first(roles, DP_ROLE_READ);
     config.ranks = roles->count[DP_ROLE_READ];

@@ -40,10 +40,12 @@ dp_status dp_dataset_augment(const struct dp_dataset *data, const struct dp_conf
 struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
                                           const struct dp_config *config,
                                           const struct dp_model *model,
-                                          const struct dp_augment *augment, int threads)
+                                          const struct dp_augment *augment,
+                                          const struct dp_device *device, int threads)
 {
-    /* A copy alone keeps up with any step. */
-    const bool simple = data->train_images != NULL && augment == NULL;
+    /* A copy alone keeps up with any step of a processor. A GPU can take more than a thread copies:
+     * 3.5 GB/s for layers 8192 wide. */
+    const bool simple = data->train_images != NULL && augment == NULL && device->host_memory;
 
     return (struct dp_loader_config){
         .images = data->train_images,

@@ -49,11 +49,12 @@ DP_CHECKED dp_status dp_dataset_augment(const struct dp_dataset *data,
                                         const struct dp_config *config, struct dp_augment **out);
 
 /* What a loader of its training rows is made from; the caller sets global_batch, rank, ranks, the
- * steps and the device. */
+ * steps and where batches are pinned. `device` is where steps compute. */
 struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
                                           const struct dp_config *config,
                                           const struct dp_model *model,
-                                          const struct dp_augment *augment, int threads);
+                                          const struct dp_augment *augment,
+                                          const struct dp_device *device, int threads);
 
 /* The number of rows in the global batch of a step: the last one of an epoch may be smaller. */
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);

@@ -33,7 +33,7 @@ static struct dp_loader_config loader_of(const struct job *job, const struct dp_
 {
     const struct small_run *run = job->run;
     struct dp_loader_config config =
-        dp_dataset_loader(&run->data, run->config, run->model, augment, 2);
+        dp_dataset_loader(&run->data, run->config, run->model, augment, run->device, 2);
 
     config.global_batch = (size_t)run->config->train.global_batch;
     config.rank = rank;
@@ -280,6 +280,21 @@ static size_t create_receiver(struct dp_group *group, const void *arg)
     return status != DP_OK;
 }
 
+/* Beside a processor one thread copies fast enough; a GPU may need more. */
+static void more_threads_may_copy_for_a_device_of_its_own_memory(void **state)
+{
+    const struct dp_device gpu = {.host_memory = false};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
+    assert_int_equal(
+        dp_dataset_loader(&run.data, run.config, run.model, NULL, run.device, 6).workers_most, 1);
+    assert_int_equal(
+        dp_dataset_loader(&run.data, run.config, run.model, NULL, &gpu, 6).workers_most, 6);
+    small_run_destroy(&run);
+}
+
 static void failed_allocation_makes_create_fail_and_leaves_nothing(void **state)
 {
     struct small_run run;
@@ -298,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_run_may_end_after_any_step),
         cmocka_unit_test(rows_that_cannot_be_read_are_told_to_one_rank),
         cmocka_unit_test(every_row_has_one_reader),
+        cmocka_unit_test(more_threads_may_copy_for_a_device_of_its_own_memory),
         cmocka_unit_test(failed_allocation_makes_create_fail_and_leaves_nothing),
     };
     return cmocka_run_group_tests_name("batch_link", tests, NULL, NULL);

@@ -14,13 +14,14 @@ struct entry {
     char *name, *value; /* owned; value NULL: unknown */
     double ms;          /* 0: unknown */
     bool asked, fresh;
+    bool tried; /* asked for, or noted, since a try began */
 };
 
 struct dp_algo_choices {
     char machine[DP_ALGO_CHOICE_MACHINE];
     struct entry *list; /* owned; sorted by name */
     size_t count, capacity;
-    bool frozen, follows;
+    bool frozen, follows, trying;
 };
 
 dp_status dp_algo_choices_create(const char *machine, struct dp_algo_choices **out)
@@ -131,6 +132,12 @@ static dp_status set_value(struct entry *entry, const char *value, double ms)
 
 /* ---- preparing ---- */
 
+static void mark(const struct dp_algo_choices *c, struct entry *entry)
+{
+    entry->tried = entry->tried || c->trying;
+    entry->asked = entry->asked || !c->trying;
+}
+
 static void name_of(const char *machine, const char *key, char name[DP_ALGO_CHOICE_NAME])
 {
     (void)snprintf(name, DP_ALGO_CHOICE_NAME, "%s\n%s", machine, key);
@@ -150,7 +157,7 @@ dp_status dp_algo_choices_ask(struct dp_algo_choices *c, const char *key, const 
         entry = find(c, name);
     } else {
         DP_TRY(find_or_make(c, name, &entry));
-        entry->asked = true;
+        mark(c, entry);
     }
     *value = entry != NULL ? entry->value : NULL;
     return DP_OK;
@@ -174,8 +181,33 @@ dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const
 
     name_of(c->machine, key, name);
     DP_TRY(find_or_make(c, name, &entry));
-    entry->asked = entry->fresh = true;
+    mark(c, entry);
+    entry->fresh = true;
     return set_value(entry, value, ms);
+}
+
+void dp_algo_choices_try(struct dp_algo_choices *c)
+{
+    if (c != NULL) {
+        c->trying = true;
+    }
+}
+
+void dp_algo_choices_tried(struct dp_algo_choices *c, bool taken)
+{
+    for (size_t i = 0; c != NULL && i < c->count; i++) {
+        struct entry *entry = &c->list[i];
+        if (entry->tried && !taken && entry->fresh && !entry->asked) {
+            dp_free(entry->value);
+            entry->value = NULL;
+            entry->fresh = false;
+        }
+        entry->asked = entry->asked || (entry->tried && taken);
+        entry->tried = false;
+    }
+    if (c != NULL) {
+        c->trying = false;
+    }
 }
 
 /* ---- running ---- */

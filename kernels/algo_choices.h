@@ -62,6 +62,11 @@ bool dp_algo_choices_follows(const struct dp_algo_choices *choices);
 DP_CHECKED dp_status dp_algo_choices_note(struct dp_algo_choices *algo_choices, const char *key,
                                           const char *value, double ms);
 
+/* Around preparing what may not be used: where it is not taken, keys that were asked for in between
+ * do not become used, and what was measured in between is forgotten. The table may be NULL. */
+void dp_algo_choices_try(struct dp_algo_choices *choices);
+void dp_algo_choices_tried(struct dp_algo_choices *choices, bool taken);
+
 /* ---- for the run ---- */
 
 /* Leaves measuring to another rank. */

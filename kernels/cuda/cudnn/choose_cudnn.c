@@ -164,12 +164,16 @@ static dp_status try_cublas(const struct dp_cudnn_chooser *c, struct dp_cudnn_tr
                             struct best *best)
 {
     const float before = best->plan.execution != NULL ? best->plan.ms : INFINITY;
-    float ms;
+    float ms = INFINITY;
+    dp_status status;
 
     if (!may_be_cublas(c)) {
         return DP_OK;
     }
-    DP_TRY(dp_cudnn_trial_cublas(trial, before, &ms));
+    dp_algo_choices_try(c->stream->algo_choices);
+    status = dp_cudnn_trial_cublas(trial, before, &ms);
+    dp_algo_choices_tried(c->stream->algo_choices, status == DP_OK && ms < before);
+    DP_TRY(status);
     if (ms < before) {
         dp_cudnn_plan_destroy(c->library, &best->plan);
         *best = (struct best){.form = {.weights = c->stream->type}, .is_cublas = true};

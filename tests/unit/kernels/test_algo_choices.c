@@ -187,6 +187,32 @@ static void a_run_records_only_choices_that_it_used(void **state)
     dp_algo_choices_destroy(c);
 }
 
+/* Of what is tried and not taken nothing is left, unless it was known or used before. */
+static void what_is_tried_counts_only_if_it_is_taken(void **state)
+{
+    (void)state;
+
+    for (int taken = 0; taken < 2; taken++) {
+        struct dp_algo_choices *c = table("gpu");
+        assert_int_equal(add(c, "gpu\nknown", "1"), DP_OK);
+        note(c, "used", "2");
+        dp_algo_choices_try(c);
+        assert_string_equal(asked(c, "known"), "1");
+        assert_string_equal(asked(c, "used"), "2");
+        note(c, "new", "3");
+        dp_algo_choices_tried(c, taken != 0);
+        assert_int_equal(dp_algo_choices_count(c).used, taken != 0 ? 3 : 1);
+        assert_int_equal(dp_algo_choices_count(c).fresh, taken != 0 ? 2 : 1);
+        assert_true(dp_algo_choices_has(c, "gpu\nknown"));
+        assert_int_equal(dp_algo_choices_has(c, "gpu\nnew"), taken != 0);
+        note(c, "later", "4");
+        assert_int_equal(dp_algo_choices_count(c).used, taken != 0 ? 4 : 2);
+        dp_algo_choices_destroy(c);
+    }
+    dp_algo_choices_try(NULL);
+    dp_algo_choices_tried(NULL, true);
+}
+
 static void the_first_choice_counts(void **state)
 {
     struct dp_algo_choices *c = table("gpu");
@@ -336,6 +362,7 @@ int main(void)
         cmocka_unit_test(times_are_stored_with_the_choices),
         cmocka_unit_test(choices_of_another_machine_are_ignored),
         cmocka_unit_test(a_run_records_only_choices_that_it_used),
+        cmocka_unit_test(what_is_tried_counts_only_if_it_is_taken),
         cmocka_unit_test(the_first_choice_counts),
         cmocka_unit_test(adopted_choices_replace_own_ones),
         cmocka_unit_test(another_build_or_schema_counts_as_empty),

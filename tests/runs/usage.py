@@ -150,8 +150,8 @@ def case_the_files_that_a_rank_opens_grow_by_one_a_rank():
     check(many - many_segments <= few - few_segments + 4, f"files: {few}, {many}")
 
 
-def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():
-    """Loading all of it takes a quarter of a second where Debian's libfabric is installed."""
+def case_a_rank_loads_what_mpi_is_made_of_but_once():
+    """Loading all of it again takes a quarter of a second, of which 35 ms are computing."""
     log = harness.scratch / "loaded"
     harness.train_well(small_cfg(), "--dry-run", ranks=2,
                        env={"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": log, "OMPI_MCA_pml": None,
@@ -162,7 +162,7 @@ def case_a_rank_loads_what_mpi_is_made_of_but_once_or_twice():
     if not any(loads):
         raise harness.Skipped("this loader does not say what it loads")
     same(len(loads), 2, "ranks that said what they load")
-    check(max(loads) <= 2, f"how often a rank of each loads one library: {loads}")
+    check(max(loads) == 1, f"how often a rank of each loads one library: {loads}")
 
 
 if __name__ == "__main__":

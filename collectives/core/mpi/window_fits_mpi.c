@@ -1,5 +1,6 @@
 #include "collectives/core/mpi/window_fits_mpi.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,36 @@ static int read_setting(const char *name, char *text, int size)
     return text[0] != '\0' ? result : MPI_ERR_OTHER;
 }
 
+/* As read_setting(), by functions of Open MPI 4 and 5 that it does not document, of which these are
+ * declarations of our own. False: they are not there, or do not know it. */
+static bool peek_setting(const char *name, char *text, size_t size)
+{
+    int (*find)(const char *name, int *index);
+    int (*get)(int index, const void *value, void *source, const char **file);
+    const char *const *value = NULL;
+    int index = 0;
+    void *const program = dlopen(NULL, RTLD_LAZY);
+    void *symbols[2] = {NULL, NULL};
+
+    if (program != NULL) {
+        symbols[0] = dlsym(program, "mca_base_var_find_by_name");
+        symbols[1] = dlsym(program, "mca_base_var_get_value");
+        (void)dlclose(program);
+    }
+    if (symbols[0] == NULL || symbols[1] == NULL) {
+        return false;
+    }
+    memcpy(&find, &symbols[0], sizeof(find)); /* in the way that POSIX requires */
+    memcpy(&get, &symbols[1], sizeof(get));
+    if (find(name, &index) != MPI_SUCCESS || get(index, &value, NULL, NULL) != MPI_SUCCESS ||
+        value == NULL || *value == NULL || **value == '\0' || strlen(*value) >= size) {
+        return false;
+    }
+    (void)memcpy(text, *value, strlen(*value) + 1);
+    return true;
+}
+
+static const char folder_name[] = "osc_sm_backing_directory";
 static pthread_once_t folder_read = PTHREAD_ONCE_INIT;
 static char window_folder[DP_PATH_BYTES];
 
@@ -36,8 +67,11 @@ static void read_folder(void)
         (void)memcpy(window_folder, set, strlen(set) + 1); /* counts more than any file */
         return;
     }
+    if (peek_setting(folder_name, window_folder, sizeof(window_folder))) {
+        return;
+    }
     if (MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided) == MPI_SUCCESS) {
-        result = read_setting("osc_sm_backing_directory", window_folder, sizeof(window_folder));
+        result = read_setting(folder_name, window_folder, sizeof(window_folder));
         (void)MPI_T_finalize();
     }
     if (result != MPI_SUCCESS) {
@@ -45,9 +79,9 @@ static void read_folder(void)
     }
 }
 
-/* Settings do not change while a program runs, and to read one takes long: to list all there are,
- * Open MPI 4 loads every component it has, with their libraries. libpsm2 and libinfinipath each
- * measure a clock for 100 ms when they are loaded. */
+/* Settings do not change while a program runs, and to read one as MPI says takes long: to list all
+ * there are, Open MPI 4 loads every component it has, with their libraries. libpsm2 and
+ * libinfinipath each measure a clock for 100 ms when they are loaded. */
 const char *dp_mpi_window_folder(void)
 {
     (void)pthread_once(&folder_read, read_folder);

@@ -78,7 +78,7 @@ DOORS = {
     r"jpeglib\.h": r"runtime/data/pictures/jpeg_part\.c",
     r"png\.h": r"runtime/data/pictures/png\.c",
     r"zstd\.h": r"runtime/data/records/block\.c",
-    r"curl/.*": r"runtime/data/remote/http\.c",
+    r"curl/.*": r"runtime/data/remote/curl_library\.h",
     r"(xxhash|xxh3)\.h": r"(base(/\w+)?|collectives/\w+)/\w+\.[ch]|runtime/checkpoint/manifest\.c|"
                          r"runtime/data/records/\w+\.c|"
                          r"runtime/run/(dataset|plan)/\w+\.c|"

@@ -197,6 +197,17 @@ def case_what_is_missing_or_wrong_there_is_one_line():
     refused(66, "packed/index.json: nothing came for 1 s (", ranks=2)
 
 
+def case_without_libcurl_one_line_says_so():
+    # The dynamic loader takes this one, and finds that it is none.
+    folder = harness.scratch / "libraries"
+    folder.mkdir()
+    (folder / "libcurl.so.4").write_text("no library")
+    result = train(model("http://127.0.0.1:1"), ranks=2, env={"LD_LIBRARY_PATH": folder})
+    same(result.code, 69, f"the exit code of\n{result}\n")
+    same(len(result.errors), 1, f"the number of errors in\n{result}\n")
+    check("need libcurl.so.4, which cannot be used" in result.errors[0], f"{result}")
+
+
 def case_addresses_that_cannot_be_are_refused_before_anything_is_read():
     for address, words in (("https://", "names no host"),
                            ("https://me:secret@host/x", "has a user or password in it"),

@@ -163,6 +163,8 @@ def case_a_rank_loads_what_mpi_is_made_of_but_once():
         raise harness.Skipped("this loader does not say what it loads")
     same(len(loads), 2, "ranks that said what they load")
     check(max(loads) == 1, f"how often a rank of each loads one library: {loads}")
+    check(not any("/libcurl.so" in path.read_text() for path in harness.scratch.glob("loaded.*")),
+          "libcurl is loaded by a run that reads from no server")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 #include "runtime/data/remote/http.h"
 
-#include <curl/curl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +7,11 @@
 
 #include "base/mem.h"
 #include "runtime/data/remote/content_range.h"
+#include "runtime/data/remote/curl_library.h"
 
 struct dp_http {
     const struct dp_place *place; /* borrowed */
+    const struct dp_curl *lib;    /* libcurl */
     CURL *curl;                   /* owned */
     struct curl_slist *headers;   /* owned */
     char error[CURL_ERROR_SIZE];
@@ -23,11 +23,6 @@ struct dp_http {
 };
 
 enum { CONNECT_S = 20, REDIRECTS = 5, NO_BODY_OF_OURS = 300 };
-
-static void init_library(void)
-{
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 /* ---- an answer ---- */
 
@@ -53,7 +48,7 @@ static long code_of(const struct dp_http *http)
 {
     long code = 0;
 
-    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &code);
+    (void)http->lib->easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &code);
     return code;
 }
 
@@ -73,7 +68,7 @@ static bool begin_body(struct dp_http *http, long code)
         return http->range.end > 0 && http->range.begin == r->begin &&
                (r->end == 0 || http->range.end <= r->end);
     }
-    (void)curl_easy_getinfo(http->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    (void)http->lib->easy_getinfo(http->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     http->answer->total = length > 0 ? (uint64_t)length : 0;
     http->skip = r->begin;
     return true;
@@ -171,7 +166,7 @@ static void judge(struct dp_http *http, CURLcode result)
     } else if (result != CURLE_OK) {
         answer->outcome = is_final(result) ? DP_HTTP_REFUSED : DP_HTTP_AGAIN;
         (void)snprintf(answer->problem, sizeof(answer->problem), "%.190s",
-                       http->error[0] != '\0' ? http->error : curl_easy_strerror(result));
+                       http->error[0] != '\0' ? http->error : http->lib->easy_strerror(result));
     } else if (answer->total > 0 && answer->total < r->end) {
         answer->outcome = DP_HTTP_SHORT;
     } else {
@@ -196,28 +191,29 @@ static bool sign(struct dp_http *http)
         return true;
     }
     (void)snprintf(how, sizeof(how), "aws:amz:%s:s3", p->region);
-    http->headers = curl_slist_append(NULL, empty);
+    http->headers = http->lib->slist_append(NULL, empty);
     good = http->headers != NULL;
     if (good && p->token != NULL) {
         struct curl_slist *more;
         (void)snprintf(header, sizeof(header), "x-amz-security-token: %s", p->token);
-        more = curl_slist_append(http->headers, header);
+        more = http->lib->slist_append(http->headers, header);
         good = more != NULL;
     }
-    return good && curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers) == CURLE_OK &&
-           curl_easy_setopt(http->curl, CURLOPT_AWS_SIGV4, how) == CURLE_OK &&
-           curl_easy_setopt(http->curl, CURLOPT_USERNAME, p->key) == CURLE_OK &&
-           curl_easy_setopt(http->curl, CURLOPT_PASSWORD, p->secret) == CURLE_OK;
+    return good &&
+           http->lib->easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers) == CURLE_OK &&
+           http->lib->easy_setopt(http->curl, CURLOPT_AWS_SIGV4, how) == CURLE_OK &&
+           http->lib->easy_setopt(http->curl, CURLOPT_USERNAME, p->key) == CURLE_OK &&
+           http->lib->easy_setopt(http->curl, CURLOPT_PASSWORD, p->secret) == CURLE_OK;
 }
 
-static bool set_authorities(CURL *curl)
+static bool set_authorities(const struct dp_http *http)
 {
     static const char *const names[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *file = getenv(names[i]);
         if (file != NULL && file[0] != '\0') {
-            return curl_easy_setopt(curl, CURLOPT_CAINFO, file) == CURLE_OK;
+            return http->lib->easy_setopt(http->curl, CURLOPT_CAINFO, file) == CURLE_OK;
         }
     }
     return true;
@@ -228,35 +224,37 @@ static bool set_up(struct dp_http *http, double patience_s)
     CURL *c = http->curl;
     const long patience = patience_s < 1.0 ? 1 : (long)patience_s;
 
-    return curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+    return http->lib->easy_setopt(c, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http,https") == CURLE_OK &&
            /* A signature holds for one host, which alone may see the token. */
-           curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, http->place->key == NULL ? 1L : 0L) ==
+           http->lib->easy_setopt(c, CURLOPT_FOLLOWLOCATION, http->place->key == NULL ? 1L : 0L) ==
                CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT,
-                            patience < CONNECT_S ? patience : CONNECT_S) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, patience) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_USERAGENT, "lockstep/" DP_VERSION) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_ERRORBUFFER, http->error) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_HEADERDATA, http) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_WRITEDATA, http) == CURLE_OK && set_authorities(c) &&
-           sign(http);
+           http->lib->easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_CONNECTTIMEOUT,
+                                  patience < CONNECT_S ? patience : CONNECT_S) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_LOW_SPEED_TIME, patience) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_USERAGENT, "lockstep/" DP_VERSION) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_ERRORBUFFER, http->error) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_HEADERDATA, http) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
+           http->lib->easy_setopt(c, CURLOPT_WRITEDATA, http) == CURLE_OK &&
+           set_authorities(http) && sign(http);
 }
 
 dp_status dp_http_create(const struct dp_place *place, double patience_s, struct dp_http **out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct dp_http *http = dp_zalloc(1, sizeof(*http));
+    const struct dp_curl *lib = NULL;
+    struct dp_http *http;
 
-    (void)pthread_once(&once, init_library);
+    DP_TRY(dp_curl_find(&lib));
+    http = dp_zalloc(1, sizeof(*http));
     if (http != NULL) {
         http->place = place;
-        http->curl = curl_easy_init();
+        http->lib = lib;
+        http->curl = lib->easy_init();
     }
     if (http == NULL || http->curl == NULL || !set_up(http, patience_s)) {
         dp_http_destroy(http);
@@ -269,8 +267,8 @@ dp_status dp_http_create(const struct dp_place *place, double patience_s, struct
 void dp_http_destroy(struct dp_http *http)
 {
     if (http != NULL) {
-        curl_easy_cleanup(http->curl);
-        curl_slist_free_all(http->headers);
+        http->lib->easy_cleanup(http->curl);
+        http->lib->slist_free_all(http->headers);
         dp_free(http);
     }
 }
@@ -294,13 +292,13 @@ void dp_http_get(struct dp_http *http, const struct dp_http_request *request,
     } else {
         (void)snprintf(range, sizeof(range), "%llu-", (unsigned long long)request->begin);
     }
-    result = curl_easy_setopt(http->curl, CURLOPT_URL, address);
+    result = http->lib->easy_setopt(http->curl, CURLOPT_URL, address);
     if (result == CURLE_OK) {
-        result = curl_easy_setopt(http->curl, CURLOPT_RANGE,
-                                  request->end > 0 || request->begin > 0 ? range : NULL);
+        result = http->lib->easy_setopt(http->curl, CURLOPT_RANGE,
+                                        request->end > 0 || request->begin > 0 ? range : NULL);
     }
     if (result == CURLE_OK) {
-        result = curl_easy_perform(http->curl);
+        result = http->lib->easy_perform(http->curl);
     }
     judge(http, result);
     http->request = NULL;

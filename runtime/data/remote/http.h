@@ -1,6 +1,6 @@
 /*
  * http.h - one request after another to a place, over a connection that stays open where it can.
- * libcurl does the work, and nothing else uses it.
+ * libcurl does the work, and nothing else uses it (curl_library.h).
  *
  * TLS certificates are checked; AWS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE names other
  * authorities than the system's. Proxies are as libcurl finds them in the environment. A redirect
@@ -17,7 +17,7 @@
 struct dp_http;
 
 /* A connection, used by one thread at a time. place: borrowed. patience_s: a request without a byte
- * for so long is broken off. Errors: DP_ERR_NOMEM. */
+ * for so long is broken off. Errors: DP_ERR_NOMEM, DP_ERR_UNAVAILABLE (there is no libcurl). */
 DP_CHECKED dp_status dp_http_create(const struct dp_place *place, double patience_s,
                                     struct dp_http **out);
 void dp_http_destroy(struct dp_http *http);

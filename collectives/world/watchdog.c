@@ -39,6 +39,7 @@ struct dp_watchdog {
     struct rank_state *ranks; /* owned */
     struct dp_hang_row *rows; /* owned; of the last look */
     int count, self;
+    struct dp_watchdog_question *own; /* of this rank; NULL: none */
     char host[64];
     bool others;
     void (*look)(int64_t process, struct dp_process_doing *out);
@@ -71,6 +72,7 @@ dp_status dp_watchdog_create(const struct dp_watchdog_config *config, struct dp_
     }
     for (int i = 0; i < config->count; i++) {
         ranks[i].is = config->ranks[i];
+        w->own = config->ranks[i].rank == config->self ? config->ranks[i].question : w->own;
     }
     w->ranks = ranks;
     w->rows = rows;
@@ -301,6 +303,10 @@ enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns
         follow(w, &w->ranks[i]);
     }
     look_at_processes(w);
+    if (w->moved_ns == w->clock_ns) { /* what follows would say so, too, but slowly */
+        w->warned = false;
+        return DP_WATCHDOG_FINE;
+    }
     limit = limit_s(w);
     if (dp_watchdog_quiet_s(w) >= limit) {
         return DP_WATCHDOG_HUNG;
@@ -349,10 +355,8 @@ void dp_watchdog_disclaim(const struct dp_watchdog *w)
 
 void dp_watchdog_note_end(const struct dp_watchdog *w)
 {
-    for (int i = 0; i < w->count; i++) {
-        if (w->ranks[i].is.rank == w->self && w->ranks[i].is.question != NULL) {
-            atomic_store(&w->ranks[i].is.question->ended, 1);
-        }
+    if (w->own != NULL) {
+        atomic_store(&w->own->ended, 1);
     }
 }
 
@@ -479,16 +483,15 @@ bool dp_watchdog_answered(const struct dp_watchdog *w)
 
 void dp_watchdog_answer(const struct dp_watchdog *w)
 {
-    for (int i = 0; i < w->count; i++) {
-        struct dp_watchdog_question *q = w->ranks[i].is.question;
-        const int asked = q != NULL ? atomic_load(&q->asked) : 0;
-        if (w->ranks[i].is.rank != w->self || q == NULL) {
-            continue;
-        }
-        atomic_store(&q->on_disk, dp_disk_under_way());
-        if (atomic_load(&q->given) != asked) {
-            dp_stacks_print(q->stacks, sizeof(q->stacks));
-            atomic_store_explicit(&q->given, asked, memory_order_release);
-        }
+    struct dp_watchdog_question *q = w->own;
+    const int asked = q != NULL ? atomic_load(&q->asked) : 0;
+
+    if (q == NULL) {
+        return;
+    }
+    atomic_store(&q->on_disk, dp_disk_under_way());
+    if (atomic_load(&q->given) != asked) {
+        dp_stacks_print(q->stacks, sizeof(q->stacks));
+        atomic_store_explicit(&q->given, asked, memory_order_release);
     }
 }

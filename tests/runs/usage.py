@@ -167,5 +167,22 @@ def case_a_rank_loads_what_mpi_is_made_of_but_once():
           "libcurl is loaded by a run that reads from no server")
 
 
+def case_more_ranks_than_cores_of_one_host_leave_out_tcp():
+    """It would take each of them time for each other one."""
+    cores = os.cpu_count()
+    if cores > 7:
+        raise harness.Skipped("there are too many cores")
+    for ranks, loaded in ((cores, True), (cores + 1, False)):
+        log = harness.scratch / f"of {ranks}"
+        harness.train_well(small_cfg(), "--dry-run", ranks=ranks,
+                           env={"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": log})
+        texts = [path.read_text() for path in harness.scratch.glob(f"of {ranks}.*")]
+        of_ranks = [text for text in texts
+                    if f"initialize program: {harness.build}" in text and "mca_btl_" in text]
+        same(len(of_ranks), ranks, "ranks that said what they load")
+        same({"mca_btl_tcp.so" in text for text in of_ranks}, {loaded},
+             f"whether one of {ranks} ranks loads TCP")
+
+
 if __name__ == "__main__":
     harness.main(globals())

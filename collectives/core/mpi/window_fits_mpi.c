@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/files/file.h"
 #include "base/files/shared_file.h"
@@ -93,14 +94,18 @@ static const unsigned long long segment_bytes = 4 << 20;
 
 static const char folder_setting[] = "OMPI_MCA_btl_vader_backing_directory";
 
-void dp_mpi_place_segments(void)
+bool dp_mpi_place_segments(void)
 {
     const char *ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *temporary = getenv("TMPDIR");
     const unsigned long long count = ranks == NULL ? 0 : strtoull(ranks, NULL, 10);
+    const bool set = getenv(folder_setting) != NULL;
+    struct rlimit most = {0, 0};
 
     if (count * segment_bytes > dp_file_free("/dev/shm")) {
         (void)setenv(folder_setting, temporary != NULL ? temporary : "/tmp", 0);
+        return false;
     }
+    return !set && getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur >= segment_bytes;
 }
 
 /* How much space of a folder Open MPI's segments may still take. */

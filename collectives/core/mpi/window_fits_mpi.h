@@ -18,9 +18,9 @@ const char *dp_mpi_window_folder(void);
  * Called before MPI starts. Open MPI passes messages on a node through segments in /dev/shm. Where
  * it has no space for them, puts them into the folder for temporary files, unless the user has set
  * a folder. These files take space only as they are written: if none is left then, SIGBUS ends the
- * rank.
+ * rank. Returns whether they are in /dev/shm, and fit.
  */
-void dp_mpi_place_segments(void);
+bool dp_mpi_place_segments(void);
 
 /* Whether there is space for all pieces, of which `mine` bytes are this rank's. Collective on
  * `node`; ranks may get different answers. */

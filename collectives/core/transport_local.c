@@ -338,7 +338,7 @@ static void *local_peer(const struct dp_group *group, const void *mine, int peer
     (void)pthread_mutex_lock(&hub->mutex);
     region = region_of(hub, group->rank, mine, &offset);
     if (region != NULL && hub->nodes[peer] == hub->nodes[group->rank] &&
-        !region->pieces[group->rank].unshared) {
+        (peer == group->rank || !region->pieces[peer].unshared)) {
         base = region->pieces[peer].base;
     }
     (void)pthread_mutex_unlock(&hub->mutex);

@@ -63,7 +63,7 @@ size_t dp_chunk_longest(size_t count, int parts)
 {
     const size_t blocks = blocks_of(count), n = (size_t)parts, left = blocks % n;
 
-    return (blocks / n + (are_even(blocks, n) ? left : left > 0 ? 1 : 0)) * DP_BLOCK;
+    return (blocks / n + (are_even(blocks, n) ? left : 1)) * DP_BLOCK;
 }
 
 size_t dp_chunk_room(size_t most, int parts)

@@ -208,7 +208,6 @@ dp_status dp_compression_create(struct dp_comm *comm, const struct dp_bucket_pla
     compression->trained = trained;
     status = compression_open(compression, grad, config);
     if (status != DP_OK || !compression->open) {
-        dp_group_leave(comm->group, status);
         dp_compression_destroy(compression);
         return status;
     }

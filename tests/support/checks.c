@@ -343,6 +343,8 @@ size_t check_memory(struct dp_group *group, const void *unused)
     size_t wrong = held == NULL;
 
     (void)unused;
+    wrong += dp_group_reaches(group, held) != (dp_group_one_node(group) && !group->unshared);
+    wrong += group->size > 1 && dp_group_reaches(group, &wrong); /* of this rank alone */
     /* More often than there are slots for memory, which are reused. */
     for (int round = 0; round < 70 && wrong == 0; round++) {
         wrong += memory_once(group, round == 0 ? 40000 : (size_t)round % 3 * 100);

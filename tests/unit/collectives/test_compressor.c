@@ -356,12 +356,15 @@ static void opening_survives_every_failed_allocation_on_one_rank_or_two(void **s
     const char *text;
     (void)state;
 
+    const struct lab_setup momentum = {"topk:momentum=0.9", "ring", DP_KEEP_ALL, true};
+
     for (size_t i = 0; (text = text_at(i)) != NULL; i++) {
         for (int ranks = 1; ranks <= 2; ranks++) {
             const struct lab_setup setup = {text, "ring", DP_KEEP_ALL, true};
             check_failing_allocations(ranks, NULL, opens_and_steps, &setup);
         }
     }
+    check_failing_allocations(2, NULL, opens_and_steps, &momentum);
 }
 
 static size_t counts_arrays(struct dp_group *group, const void *setup)

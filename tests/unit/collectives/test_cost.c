@@ -126,6 +126,20 @@ static void a_ring_costs_what_its_formula_says(void **state)
     assert_near(dp_cost_ring(&cost, &two_hosts, 4e6), 180e-6 + 48e-3 + 1.5e-3);
 }
 
+/* Three ranks: 4,000,000 bytes up, which are added, and as many down. A fourth one makes the trees
+ * higher, and a segment of 256 KB passes one more level, up and down. */
+static void trees_cost_what_their_inner_ranks_send(void **state)
+{
+    const struct dp_cost cost = planted();
+    const struct dp_group three = group_of(3, 1), four = group_of(4, 1);
+    const double both_ways = 2 * (2e-6 + 4e-3) + 2e-3;
+    (void)state;
+
+    assert_near(dp_strategy_cost("tree", &cost, &three, 4000000), both_ways);
+    assert_near(dp_strategy_cost("tree", &cost, &four, 4000000),
+                both_ways + 2 * (2e-6 + 262144e-9));
+}
+
 /* lg p (alpha + n beta + n gamma), n 1,000,000; between nodes of two ranks the first round stays on
  * the node, and in the second two ranks share a wire. Five ranks: the fifth sends first and gets
  * the sum at the end. */
@@ -382,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_curve_without_points_costs_nothing),
         cmocka_unit_test(a_curve_is_read_between_its_points_and_beyond),
         cmocka_unit_test(a_ring_costs_what_its_formula_says),
+        cmocka_unit_test(trees_cost_what_their_inner_ranks_send),
         cmocka_unit_test(doubling_costs_what_its_formula_says),
         cmocka_unit_test(rabenseifner_costs_what_its_formula_says),
         cmocka_unit_test(adding_while_sending_costs_what_was_measured),

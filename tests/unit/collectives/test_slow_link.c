@@ -206,6 +206,24 @@ static size_t measures_without_memory(struct dp_group *group, const void *arg)
     return dp_slow_link_measure(group, &cost, 0.1, &link) != DP_OK;
 }
 
+static void two_nodes_have_nothing_to_compare(void **state)
+{
+    struct dp_cost cost = {.flags_s = 0.0};
+    struct dp_slow_link link;
+    struct dp_group *alone = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&alone), DP_OK);
+    struct dp_group group = *alone;
+    group.nodes = 2;
+    cost.exchange[DP_LINK_WIRE] = (struct dp_curve){.count = 1, .bytes = {1e3}, .seconds = {1e-3}};
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_slow_link_measure(&group, &cost, 0.1, &link), DP_OK);
+    assert_int_equal(dp_mem_fail_nth(0), 1); /* no memory was asked for */
+    assert_false(link.found);
+    dp_group_destroy(alone);
+}
+
 static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
 {
     const int three[] = {0, 1, 2};
@@ -225,6 +243,7 @@ int main(void)
         cmocka_unit_test(networks_of_two_levels_are_no_finding),
         cmocka_unit_test(the_curve_is_mended_where_it_was_slow),
         cmocka_unit_test(the_slow_node_is_found_by_all_ranks),
+        cmocka_unit_test(two_nodes_have_nothing_to_compare),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };
     return cmocka_run_group_tests_name("slow_link", tests, NULL, NULL);

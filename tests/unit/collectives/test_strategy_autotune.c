@@ -388,7 +388,8 @@ static void without_any_time_autotune_still_chooses(void **state)
 
     (void)state;
     assert_string_equal(hold(2, four_nodes, arena).strategy, "ring");
-    arena.compressor = "fp16"; /* the tails take all of it */
+    assert_int_equal(plant.turns[0], 0); /* the first one alone had a turn */
+    arena.compressor = "fp16";           /* the tails take all of it */
     const struct dp_strategy_autotune_result r = hold(2, four_nodes, arena);
     assert_string_equal(r.strategy, "ring");
     assert_int_equal(strncmp(r.why, "measured: ring ", 15), 0);

@@ -60,8 +60,8 @@ static void one_of_several_that_found_no_other_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(dp_launched_alone(), DP_OK);
-    say("FLUX_JOB_SIZE", "3");
-    assert_refused(" FLUX_JOB_SIZE=3: ", "FLUX_JOB_SIZE");
+    say("FLUX_JOB_SIZE", "9");
+    assert_refused(" FLUX_JOB_SIZE=9: ", "FLUX_JOB_SIZE");
     say("PMI_SIZE", "2");
     assert_refused(" PMI_SIZE=2: ", "PMI_SIZE");
     say("OMPI_COMM_WORLD_SIZE", "4");

@@ -122,6 +122,32 @@ static void a_rank_alone_has_no_residuals(void **state)
     small_run_destroy(&run);
 }
 
+/* A device with memory of its own has inputs beside activations: bytes and a label for each row;
+ * the labels of the next batch, too, unless lanes take theirs when they begin. */
+static void inputs_are_counted_where_the_device_has_memory_of_its_own(void **state)
+{
+    enum { ROWS = 32 };
+    static const char *const one_lane[] = {"train.lanes=1", NULL};
+    (void)state;
+
+    for (size_t lanes = 0; lanes < 2; lanes++) {
+        size_t near[DP_MEM_PURPOSE_COUNT], there[DP_MEM_PURPOSE_COUNT];
+        struct small_run run;
+        assert_int_equal(small_run_create(&run, small_own_norm, lanes > 0 ? one_lane : NULL), 0);
+        struct dp_device far = *run.device;
+        struct dp_memory_plan plan = plan_of(&run, 1);
+        far.host_memory = true;
+        plan.device = &far;
+        dp_memory_plan_device(&plan, 0, near);
+        far.host_memory = false;
+        dp_memory_plan_device(&plan, 0, there);
+        assert_int_equal(
+            there[DP_MEM_ACTIVATIONS] - near[DP_MEM_ACTIVATIONS],
+            ROWS * (dp_model_sample_bytes(run.model) + (lanes > 0 ? 1 : 2) * sizeof(int32_t)));
+        small_run_destroy(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +155,7 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),
         cmocka_unit_test(a_rank_alone_has_no_residuals),
+        cmocka_unit_test(inputs_are_counted_where_the_device_has_memory_of_its_own),
     };
 
     return cmocka_run_group_tests_name("memory_hosts", tests, NULL, NULL);

@@ -356,9 +356,11 @@ static void creating_survives_every_failed_allocation(void **state)
 {
     static const char *const narrow[] = {"train.precision=fp16", "device.name=cpu",
                                          "comm.strategy=zero1:over=ring", NULL};
+    static const char *const averaged[] = {"train.ema=0.9", NULL};
     (void)state;
 
     check_creating(NULL);
+    check_creating(averaged);
     check_creating(narrow);
 }
 

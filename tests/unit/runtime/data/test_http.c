@@ -98,6 +98,13 @@ static bool answer(int fd, const char *request)
         (void)(http_send_head(fd, "200 OK", "", FILE_BYTES) && http_send(fd, content, 500));
         return false;
     }
+    if (strcmp(name, "open") == 0) { /* of a length that is not said */
+        (void)(http_send(fd, "HTTP/1.1 200 OK\r\n\r\n", 19) && http_send(fd, content, 500));
+        return false;
+    }
+    if (strcmp(name, "byte") == 0) {
+        return http_send_head(fd, "200 OK", "", 1) && http_send(fd, content, 1);
+    }
     if (strcmp(name, "silent") == 0) {
         char end;
         return recv(fd, &end, 1, 0) == 1; /* until the other side has had enough */
@@ -274,6 +281,7 @@ static void a_file_that_is_too_short_is_found(void **state)
     assert_outcome("file", FILE_BYTES - 10, FILE_BYTES + 1, DP_HTTP_SHORT, "");
     assert_int_equal(taken.count, 10);
     assert_outcome("plain", 0, FILE_BYTES + 1, DP_HTTP_SHORT, "");
+    assert_outcome("byte", 0, 2, DP_HTTP_SHORT, "");
     a = get("file", FILE_BYTES, FILE_BYTES + 5);
     assert_int_equal(a.outcome, DP_HTTP_SHORT);
     assert_int_equal(a.total, FILE_BYTES); /* 416 says it */
@@ -294,6 +302,7 @@ static void an_answer_that_ends_early_may_be_asked_for_again(void **state)
     (void)state;
     assert_outcome("less", 10, 20, DP_HTTP_AGAIN, "the answer ends early");
     assert_int_equal(taken.count, 5);
+    assert_outcome("open", 0, 1000, DP_HTTP_AGAIN, "the answer ends early");
     assert_outcome("cut", 0, 0, DP_HTTP_AGAIN, "");
     assert_int_equal(taken.count, 500);
     assert_outcome("cut", 100, 500, DP_HTTP_DONE, ""); /* all that was asked for had come */

@@ -3,6 +3,7 @@
  * status, and nothing leaks.
  */
 #define _DEFAULT_SOURCE /* syscall() */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,11 +23,18 @@
  * which has 64 KB in all. 0: as many as are wanted. */
 static size_t read_most, room_most;
 
+static int read_error; /* of the next read; 0: none */
+
 /* The linker takes this one, and not libc's. */
 ssize_t read(int fd, void *buf, size_t nbytes)
 {
     static const char *begin, *next; /* where a buffer begins; what follows the last read */
 
+    if (read_error != 0) {
+        errno = read_error;
+        read_error = 0;
+        return -1;
+    }
     begin = buf == next ? begin : buf;
     if (read_most > 0 && (size_t)((const char *)buf - begin) + nbytes > room_most) {
         room_most = (size_t)((const char *)buf - begin) + nbytes;
@@ -196,6 +204,21 @@ static void a_flat_input_accepts_images_of_equal_size(void **state)
 }
 
 /* ---- damage ---- */
+
+static void an_error_of_the_disk_is_reported_and_a_signal_is_none(void **state)
+{
+    const struct dp_source_config config = small_config();
+    struct outcome o;
+    (void)state;
+
+    write_set(false);
+    read_error = EIO;
+    assert_source_refuses("idx", &config, DP_ERR_NOINPUT, "cannot be read: Input/output error");
+    read_error = EINTR;
+    o = run_source_well("idx", &config);
+    assert_small_set(&o);
+    outcome_free(&o);
+}
 
 static void a_missing_file_or_folder_is_missing_input(void **state)
 {
@@ -443,6 +466,7 @@ int main(void)
         cmocka_unit_test(several_gzip_members_are_one_file),
         cmocka_unit_test(images_with_channels_have_four_dimensions),
         cmocka_unit_test(a_flat_input_accepts_images_of_equal_size),
+        cmocka_unit_test(an_error_of_the_disk_is_reported_and_a_signal_is_none),
         cmocka_unit_test(a_missing_file_or_folder_is_missing_input),
         cmocka_unit_test(every_truncation_is_found),
         cmocka_unit_test(no_flipped_bit_of_a_gzip_file_changes_a_row),

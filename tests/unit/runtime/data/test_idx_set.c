@@ -83,11 +83,24 @@ static void files_to_test_with_are_taken_where_they_are(void **state)
     assert_source_refuses("idx", &config, DP_ERR_NOINPUT, "no t10k-images-idx3-ubyte, nor ");
 }
 
+static void images_without_pixels_are_refused(void **state)
+{
+    static const int sides[][2] = {{0, 3}, {3, 0}};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct dp_source_config config = config_of(sides[i][0], sides[i][1]);
+        write_zeros((unsigned)sides[i][0], (unsigned)sides[i][1]);
+        assert_source_refuses("idx", &config, DP_ERR_DATA, "has impossible dimensions");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
         cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
+        cmocka_unit_test(images_without_pixels_are_refused),
     };
 
     dp_log_set_level(DP_LOG_NONE);

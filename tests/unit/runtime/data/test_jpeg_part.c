@@ -213,8 +213,10 @@ static void choose(void *context, int height, int width, struct dp_part *part)
  * close to it. */
 static void a_sample_is_the_part_that_was_chosen(void **state)
 {
-    static const struct dp_part parts[] = {
-        {5, 7, 120, 130, false}, {0, 0, HEIGHT, WIDTH, true}, {9, 3, 20, 30, true}};
+    static const struct dp_part parts[] = {{5, 7, 120, 130, false},
+                                           {0, 0, HEIGHT, WIDTH, true},
+                                           {9, 3, 20, 30, true},
+                                           {9, 3, 120, 20, true}};
     static uint8_t found[60 * 60 * 3], expected[60 * 60 * 3];
     const struct dp_crop crop = {choose, NULL};
     struct dp_picture all;
@@ -232,7 +234,7 @@ static void a_sample_is_the_part_that_was_chosen(void **state)
         .data = all.pixels,
         .bytes = sizeof(pixels),
         .shape = {.height = HEIGHT, .width = WIDTH, .channels = 3, .count = sizeof(pixels)}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         for (int side = 12; side <= 60; side += 48) {
             const struct dp_sample_shape want = {
                 .height = side, .width = side, .channels = 3, .count = (size_t)(3 * side * side)};
@@ -243,7 +245,8 @@ static void a_sample_is_the_part_that_was_chosen(void **state)
             for (size_t k = 0; k < want.count; k++) {
                 off += (uint64_t)abs(found[k] - expected[k]);
             }
-            if (parts[i].height < 2 * side) { /* it was not made smaller */
+            if (parts[i].height < 2 * side ||
+                parts[i].width < 2 * side) { /* it was not made smaller */
                 assert_int_equal(off, 0);
             } else {
                 assert_true(off <= 2 * want.count);

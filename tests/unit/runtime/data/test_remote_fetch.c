@@ -20,10 +20,12 @@
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
 #include "runtime/data/remote/remote.h"
+#include "runtime/data/sample_reader.h"
 #include "tests/support/array_files.h"
 #include "tests/support/http_server.h"
 #include "tests/support/picture_files.h"
 #include "tests/support/same_blocks.h"
+#include "tests/support/scratch.h"
 
 enum { ROWS = 700, FEATURES = 300, FILE_MOST = 1 << 18, THREADS = 7 };
 
@@ -255,6 +257,59 @@ static void records_of_a_server_are_those_of_its_folder(void **state)
     }
 }
 
+static int files_in(const char *folder)
+{
+    DIR *listed = opendir(folder);
+    int count = 0;
+
+    if (listed == NULL) {
+        return -1;
+    }
+    while (scratch_next(listed) != NULL) {
+        count++;
+    }
+    (void)closedir(listed);
+    return count;
+}
+
+/* They are asked for by themselves. */
+static void a_few_samples_to_look_at_copy_no_shard(void **state)
+{
+    const struct dp_source_config config = {
+        .dir = address, .remote_wait_s = 60, .local_cache = cache, .input = {.count = FEATURES}};
+    struct dp_samples *samples = NULL;
+    size_t bytes;
+    int files;
+    (void)state;
+
+    remove_tree(cache);
+    assert_int_equal(dp_samples_open("records", &config, &samples), DP_OK);
+    files = files_in(cache);
+    bytes = dp_sample_reader_need(samples);
+    assert_true(bytes >= FEATURES);
+    assert_int_equal(files_in(cache), files);
+    dp_samples_close(samples);
+}
+
+static void copies_go_to_a_folder_of_the_users_where_none_is_named(void **state)
+{
+    struct dp_shard_store_config there = from_server();
+    const char *before = getenv("TMPDIR");
+    struct dp_records *records = NULL;
+    char own[128];
+    (void)state;
+
+    there.cache = NULL;
+    (void)snprintf(own, sizeof(own), "%s", before != NULL ? before : "");
+    assert_int_equal(setenv("TMPDIR", root, 1), 0);
+    assert_int_equal(dp_records_open(&there, &records), DP_OK);
+    assert_int_equal(own[0] != '\0' ? setenv("TMPDIR", own, 1) : unsetenv("TMPDIR"), 0);
+    assert_int_equal(dp_records_verify(records), DP_OK);
+    dp_records_close(records);
+    (void)snprintf(own, sizeof(own), "%s/lockstep-cache-%lu", root, (unsigned long)geteuid());
+    assert_true(files_in(own) > 0);
+}
+
 /* A part of it had come. */
 static void an_index_that_is_refused_halfway_leaves_nothing(void **state)
 {
@@ -280,6 +335,9 @@ int main(void)
         cmocka_unit_test_setup(a_fetch_goes_on_where_it_broke_off, obey_no_rule),
         cmocka_unit_test_setup(connections_of_many_threads_are_all_closed, obey_no_rule),
         cmocka_unit_test_setup(records_of_a_server_are_those_of_its_folder, obey_no_rule),
+        cmocka_unit_test_setup(a_few_samples_to_look_at_copy_no_shard, obey_no_rule),
+        cmocka_unit_test_setup(copies_go_to_a_folder_of_the_users_where_none_is_named,
+                               obey_no_rule),
         cmocka_unit_test_setup(an_index_that_is_refused_halfway_leaves_nothing, obey_no_rule),
     };
 

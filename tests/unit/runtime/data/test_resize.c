@@ -87,6 +87,25 @@ static void pictures_are_scaled_and_cut_as_by_pil(void **state)
     }
 }
 
+/* Each row of another shade. */
+static void a_part_has_the_rows_from_its_first_one_on(void **state)
+{
+    enum { SIDE = 16, TOP = 5, HIGH = 6, WIDE = 7 };
+    static uint8_t pixels[SIDE][SIDE][3], out[HIGH][WIDE][3];
+    const struct dp_picture in = {SIDE, SIDE, 3, &pixels[0][0][0], 0};
+    const struct dp_stretch rows = {.begin = TOP, .length = HIGH};
+    const struct dp_stretch columns = {.begin = 2, .length = WIDE};
+    (void)state;
+
+    for (int y = 0; y < SIDE; y++) {
+        memset(pixels[y], 10 * y, sizeof(pixels[y]));
+    }
+    assert_true(dp_resize_part(&resizer, &in, rows, columns, HIGH, WIDE, 3, &out[0][0][0]));
+    for (int y = 0; y < HIGH; y++) {
+        assert_memory_equal(out[y], pixels[TOP + y], sizeof(out[y]));
+    }
+}
+
 static void a_picture_of_that_size_stays_as_it_is(void **state)
 {
     uint8_t pixels[ROOM], out[ROOM];
@@ -231,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_scaled_and_cut_as_by_pil),
+        cmocka_unit_test(a_part_has_the_rows_from_its_first_one_on),
         cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
         cmocka_unit_test(grey_is_repeated_for_colour),
         cmocka_unit_test(each_channel_is_resized_as_grey_is),

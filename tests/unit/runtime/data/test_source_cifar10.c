@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "runtime/data/formats/cifar10.h"
 #include "tests/support/array_files.h"
 #include "tests/support/picture_files.h"
@@ -92,6 +93,34 @@ static void names_of_classes_are_taken_if_they_are_there(void **state)
     assert_source_refuses("cifar10", &config, DP_ERR_DATA, "name 10 has control characters");
 }
 
+/* For a host without the files. */
+static void a_description_is_what_another_host_needs_to_know(void **state)
+{
+    const struct dp_source_config config = usual();
+    struct dp_samples *here = NULL, *there = NULL;
+    const struct dp_samples_info *info;
+    char *words = NULL;
+    size_t bytes;
+    (void)state;
+
+    write_set();
+    write_bytes(folder, "batches.meta.txt", names, strlen(names));
+    assert_int_equal(dp_samples_open("cifar10", &config, &here), DP_OK);
+    assert_false(dp_samples_absent(here));
+    assert_int_equal(dp_samples_words(here, &words, &bytes), DP_OK);
+    assert_int_equal(dp_samples_describe(dp_samples_info(here), words, bytes, &there), DP_OK);
+    dp_free(words);
+    dp_samples_close(here);
+    info = dp_samples_info(there);
+    assert_true(dp_samples_absent(there));
+    assert_int_equal(info->classes, DP_CIFAR10_CLASSES);
+    assert_string_equal(info->class_names[0], "airplane");
+    assert_string_equal(info->class_names[9], "truck");
+    assert_string_equal(info->note, "");
+    dp_samples_close(there);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static dp_status names_of(const char *text, size_t bytes, struct dp_problem *problem)
 {
     char found[DP_CIFAR10_CLASSES][DP_CIFAR10_NAME];
@@ -153,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_of_all_batches_follow_each_other),
         cmocka_unit_test(names_of_classes_are_taken_if_they_are_there),
+        cmocka_unit_test(a_description_is_what_another_host_needs_to_know),
         cmocka_unit_test(only_ten_plain_names_are_names),
         cmocka_unit_test(damaged_and_missing_files_are_named),
     };

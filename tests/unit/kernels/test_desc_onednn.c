@@ -43,6 +43,39 @@ static bool is_blocked(dnnl_engine_t engine, size_t in, size_t out, size_t kerne
     return blocked;
 }
 
+/* One of the library's own would be memory that no plan knows of, and be shared by threads. */
+static void scratch_memory_is_the_callers(void **state)
+{
+    static const unsigned uses[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA,
+                                    DP_CONV_BACKWARD_WEIGHTS};
+    const struct dp_window w = {.in_c = 8,
+                                .out_c = 8,
+                                .in_h = SIDE,
+                                .in_w = SIDE,
+                                .out_h = SIDE,
+                                .out_w = SIDE,
+                                .kernel_h = 3,
+                                .kernel_w = 3,
+                                .stride = 1,
+                                .padding = 1};
+    dnnl_engine_t engine = NULL;
+    (void)state;
+
+    assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
+    for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
+        const struct dp_onednn_conv conv = {engine, &w, ROWS, uses[i], DP_TYPE_F32};
+        dnnl_scratchpad_mode_t mode = dnnl_scratchpad_mode_library;
+        const_dnnl_primitive_attr_t attr = NULL;
+        dnnl_primitive_desc_t desc = NULL;
+        assert_int_equal(dp_onednn_conv_desc(&conv, &desc), DP_OK);
+        assert_int_equal(dnnl_primitive_desc_get_attr(desc, &attr), dnnl_success);
+        assert_int_equal(dnnl_primitive_attr_get_scratchpad_mode(attr, &mode), dnnl_success);
+        assert_int_equal(mode, dnnl_scratchpad_mode_user);
+        (void)dnnl_primitive_desc_destroy(desc);
+    }
+    (void)dnnl_engine_destroy(engine);
+}
+
 static void blocked_kernels_are_for_64_channels_and_more(void **state)
 {
     dnnl_engine_t engine = NULL;
@@ -164,6 +197,7 @@ static void strided_pixels_are_gathered_if_they_fill_a_vector(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scratch_memory_is_the_callers),
         cmocka_unit_test(blocked_kernels_are_for_64_channels_and_more),
         cmocka_unit_test(a_product_of_bfloats_may_have_a_bias),
         cmocka_unit_test(bfloats_are_preferred_where_the_processor_has_tiles),

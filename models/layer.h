@@ -141,8 +141,8 @@ struct dp_layer_type {
     dp_status (*backward)(const void *state, const struct dp_layer_call *call);
 
     /* The second half of backward, for layers that compute their parameters' gradients first: dx,
-     * which is not NULL. A large gradient is then sent while dx is computed. NULL: backward
-     * computes everything. */
+     * which is not NULL. A large gradient is then sent while dx is computed. It reads neither x nor
+     * y, whose memory dx may have. NULL: backward computes everything. */
     dp_status (*backward_data)(const void *state, const struct dp_layer_call *call);
 
     /* Whether backward undoes a fused relu itself: it writes dy where y > 0, else 0, to

@@ -314,13 +314,21 @@ static dp_status model_allocate(struct dp_model *m, int layers)
     m->nodes = dp_zalloc(n, sizeof(*m->nodes));
     m->values = dp_zalloc(n + 1, sizeof(*m->values));
     m->storage = dp_zalloc(n + 1, sizeof(*m->storage));
-    m->slots = dp_zalloc(2 * n + 2, sizeof(*m->slots));
+    m->slots = dp_zalloc(DP_SLOTS_MOST(n), sizeof(*m->slots));
+    m->slot_memory = dp_zalloc(DP_SLOTS_MOST(n), sizeof(*m->slot_memory));
     m->segments = dp_zalloc(n, sizeof(*m->segments));
     m->tensors = dp_zalloc(DP_LAYER_PARAMS * n, sizeof(*m->tensors));
     m->buffers = dp_zalloc(2 * n, sizeof(*m->buffers));
     m->counters = dp_zalloc(n, sizeof(*m->counters));
+    for (int i = 0; i < DP_PASS_USES; i++) {
+        m->arenas[i].begin = dp_zalloc(n + 1 + DP_SLOTS_MOST(n), sizeof(*m->arenas[i].begin));
+        if (m->arenas[i].begin == NULL) {
+            return DP_FAIL(DP_ERR_NOMEM, "memory of %d layers", layers);
+        }
+    }
     if (m->nodes == NULL || m->values == NULL || m->storage == NULL || m->slots == NULL ||
-        m->segments == NULL || m->tensors == NULL || m->buffers == NULL || m->counters == NULL) {
+        m->slot_memory == NULL || m->segments == NULL || m->tensors == NULL || m->buffers == NULL ||
+        m->counters == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "a model of %d layers", layers);
     }
     return DP_OK;
@@ -346,7 +354,8 @@ static dp_status model_build(struct dp_model *m, const struct dp_layer_spec *spe
                        dp_shape_text(&last->shape, text, sizeof(text)));
     }
     m->classes = last->count;
-    return dp_model_place(m);
+    DP_TRY(dp_model_place(m));
+    return dp_model_lay_out(m);
 }
 
 dp_status dp_model_create(const struct dp_layer_spec *specs, int count,
@@ -390,6 +399,10 @@ void dp_model_destroy(struct dp_model *m)
     dp_free(m->buffers);
     dp_free(m->tensors);
     dp_free(m->segments);
+    for (int i = 0; i < DP_PASS_USES; i++) {
+        dp_free(m->arenas[i].begin);
+    }
+    dp_free(m->slot_memory);
     dp_free(m->slots);
     dp_free(m->storage);
     dp_free(m->values);

@@ -34,6 +34,33 @@ struct dp_storage {
                * 0: it is its own for the whole pass */
 };
 
+/* Where the gradient of a value is, from the first write to the last read. */
+struct dp_gradient_slot {
+    size_t count; /* elements per sample */
+    bool tile;    /* it needs memory for a tile only */
+    int memory;   /* where there are tiles: one of dp_model.slot_memory, which slots take one after
+                   * the other */
+};
+
+/* The most slots of a model of `nodes` nodes: one for the loss, and what each of them can take. */
+#define DP_SLOTS_MOST(nodes) (3 * (nodes) + 1)
+
+/* What a pass is for, which says what it must still find when. */
+enum dp_pass_use {
+    DP_PASS_EVALUATES,
+    DP_PASS_TRAINS,
+    DP_PASS_TRAINS_KEPT, /* what backward reads is there until the next pass */
+    DP_PASS_USES
+};
+
+/* Where values and gradients lie in one arena, on devices without tiles: each from its first write
+ * to its last read (model_lifetimes.c). Elements per sample, at multiples of DP_BLOCK. */
+struct dp_arena {
+    size_t *begin; /* of each storage, then of each slot */
+    size_t size;
+    size_t least; /* the most that is in use at any time: it cannot be smaller */
+};
+
 /* One layer in order of computation. Values are numbered activations: 0 is the input. */
 struct dp_node {
     const struct dp_layer_type *type;
@@ -84,8 +111,11 @@ struct dp_model {
     int value_count;
     struct dp_storage *storage; /* of values */
     int storage_count;
-    struct dp_storage *slots; /* of gradients of values */
+    struct dp_gradient_slot *slots; /* of gradients of values */
     int slot_count;
+    struct dp_storage *slot_memory; /* of slots, where there are tiles */
+    int slot_memory_count;
+    struct dp_arena arenas[DP_PASS_USES]; /* of storages and slots, where there are none */
     struct dp_segment *segments;
     int segment_count;
 
@@ -175,13 +205,31 @@ size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t
 size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t rows,
                          size_t tile_bytes, size_t *begin);
 
+/* What a pass of this compute type is for. Of fp16, training asks after backward which value
+ * overflowed. */
+static inline enum dp_pass_use dp_pass_use_of(enum dp_type type, bool training)
+{
+    const enum dp_pass_use trains = type == DP_TYPE_F16 ? DP_PASS_TRAINS_KEPT : DP_PASS_TRAINS;
+
+    return training ? trains : DP_PASS_EVALUATES;
+}
+
+/* Whether backward of a node reads its output. */
+static inline bool dp_node_reads_y(const struct dp_node *node)
+{
+    return node->plan.reads_y || (node->act != DP_ACT_NONE && !node->plan.mask_from_x);
+}
+
 /* Bytes of activations and their gradients, in this compute type, for `rows` samples. */
 size_t dp_model_activation_bytes(const struct dp_model *model, enum dp_type type, size_t rows,
                                  size_t tile_bytes, bool training);
 
 /* The second half of creation, after fusion: assigns memory to values and slots to gradients; and
- * again, after nodes[].part has changed. */
+ * again, after nodes[].part has changed. Then dp_model_lay_out(). */
 DP_CHECKED dp_status dp_model_place(struct dp_model *model);
+
+/* Fills in the arenas, once nodes[].again is known, too. */
+DP_CHECKED dp_status dp_model_lay_out(struct dp_model *model);
 
 /* FLOPs of a node per sample: forward, then the gradients of parameters and of the input, each as
  * much work as forward (others than products have no parameters that are much work), and forward

@@ -208,13 +208,14 @@ dp_status dp_model_cut(struct dp_model *m, int parts)
 
     DP_TRY(make_whole(m));
     if (parts == 1) {
-        return DP_OK;
+        return dp_model_lay_out(m);
     }
     DP_TRY(cuts_find(m, &c));
     cut_evenly(m, &c, parts);
     cuts_release(&c);
     DP_TRY(dp_model_place(m));
-    return find_again(m);
+    DP_TRY(find_again(m));
+    return dp_model_lay_out(m);
 }
 
 dp_status dp_model_parts_most(struct dp_model *m, int *most)
@@ -225,7 +226,7 @@ dp_status dp_model_parts_most(struct dp_model *m, int *most)
     DP_TRY(cuts_find(m, &c));
     *most = count_parts(m, &c);
     cuts_release(&c);
-    return DP_OK;
+    return dp_model_lay_out(m);
 }
 
 int dp_model_parts(const struct dp_model *m)

@@ -3,8 +3,10 @@
  *
  * Activations that backward reads are kept, so each has memory of its own, unless a layer may
  * overwrite its input. Gradients are short-lived: a slot is taken when a gradient is written and
- * freed when it has been read, so a chain of layers needs two or three slots. A value that is
- * written and read inside one tiled segment, and not kept, has memory of a tile's size.
+ * freed when it has been read. Slots that are taken one after the other share memory, so a chain of
+ * layers needs two or three memories. A value that is written and read inside one tiled segment,
+ * and not kept, has memory of a tile's size. Without tiles only what is written where is decided
+ * here; where all of that lies, by model_lifetimes.c.
  */
 #include "models/model.h"
 
@@ -79,11 +81,6 @@ static void end_at_parts(struct dp_model *m)
     }
 }
 
-static bool reads_y(const struct dp_node *node)
-{
-    return node->plan.reads_y || (node->act != DP_ACT_NONE && !node->plan.mask_from_x);
-}
-
 /* Finds the last reader of each value, and whether backward reads it. */
 static void note_readers(struct dp_model *m)
 {
@@ -98,7 +95,7 @@ static void note_readers(struct dp_model *m)
         if (node->x2 >= 0) {
             m->values[node->x2].last_reader = i;
         }
-        m->values[node->y].kept = m->values[node->y].kept || reads_y(node);
+        m->values[node->y].kept = m->values[node->y].kept || dp_node_reads_y(node);
         m->values[node->y].wanted = node->plan.param_count > 0 || m->values[node->x].wanted ||
                                     (node->x2 >= 0 && m->values[node->x2].wanted);
     }
@@ -160,7 +157,7 @@ static bool may_overwrite(const struct dp_model *m, const struct dp_node *node)
             return false; /* from which this part is computed again */
         }
         if (!writer->plan.alias) {
-            return !reads_y(writer);
+            return !dp_node_reads_y(writer);
         }
         x = &m->values[writer->x]; /* the same memory with another shape */
     }
@@ -221,33 +218,49 @@ struct slots {
     int *gradient_of; /* slot of each value's gradient; -1: none yet */
     int *taken_in;    /* segment that wrote the gradient in a slot of a tile */
     int *freed_in;    /* segment in which a slot lost its last user; -1: none */
+    int *newest;      /* of the slots that share a memory, the last one that was taken */
 };
 
-/* Returns a free slot for the gradient of value v. A slot of all rows that was read in a tiled
- * segment cannot be reused there: it still holds rows of later tiles. */
-static int slot_take(struct slots *s, int v, int segment)
+/* Returns memory for the gradient of value v that no slot uses. One of all rows that was read in a
+ * tiled segment cannot be used there: it still holds rows of later tiles. */
+static int find_memory(const struct slots *s, int v, int segment)
 {
     struct dp_model *m = s->model;
     const int home = gradient_home_of(m, &m->values[v]);
     const size_t count = m->values[v].count;
     int best = -1;
 
-    for (int i = 0; i < m->slot_count; i++) {
-        const bool stale = home < 0 && m->segments[segment].tiled && s->freed_in[i] == segment;
-        if (s->users[i] == 0 && m->slots[i].tile == (home >= 0) && !stale &&
-            (best < 0 || m->slots[i].count > m->slots[best].count)) {
+    for (int i = 0; i < m->slot_memory_count; i++) {
+        const int slot = s->newest[i];
+        const bool stale = home < 0 && m->segments[segment].tiled && s->freed_in[slot] == segment;
+        if (s->users[slot] == 0 && m->slot_memory[i].tile == (home >= 0) && !stale &&
+            (best < 0 || m->slot_memory[i].count > m->slot_memory[best].count)) {
             best = i;
         }
     }
     if (best < 0) {
-        best = m->slot_count++;
-        m->slots[best] = (struct dp_storage){0, home >= 0, 0};
-        s->freed_in[best] = -1;
+        best = m->slot_memory_count++;
+        m->slot_memory[best] = (struct dp_storage){0, home >= 0, 0};
     }
-    m->slots[best].count = m->slots[best].count < count ? count : m->slots[best].count;
-    s->users[best] = 1;
-    s->taken_in[best] = segment;
+    if (m->slot_memory[best].count < count) {
+        m->slot_memory[best].count = count;
+    }
     return best;
+}
+
+/* Returns a new slot for the gradient of value v. */
+static int slot_take(struct slots *s, int v, int segment)
+{
+    struct dp_model *m = s->model;
+    const int slot = m->slot_count++, memory = find_memory(s, v, segment);
+
+    m->slots[slot] =
+        (struct dp_gradient_slot){m->values[v].count, m->slot_memory[memory].tile, memory};
+    s->newest[memory] = slot;
+    s->users[slot] = 1;
+    s->taken_in[slot] = segment;
+    s->freed_in[slot] = -1;
+    return slot;
 }
 
 static void slot_drop(struct slots *s, int slot, int segment)
@@ -381,7 +394,7 @@ static void place_gradients(struct slots *s)
     for (int i = 0; i < m->value_count; i++) {
         s->gradient_of[i] = -1;
     }
-    m->slot_count = 0;
+    m->slot_count = m->slot_memory_count = 0;
     s->gradient_of[last] = slot_take(s, last, m->segment_count - 1);
     for (int i = m->node_count - 1; i >= 0; i--) {
         place_gradient(s, &m->nodes[i]);
@@ -391,8 +404,8 @@ static void place_gradients(struct slots *s)
 
 dp_status dp_model_place(struct dp_model *m)
 {
-    const size_t most = 2 * (size_t)m->node_count + 2;
-    struct slots s = {m, NULL, NULL, NULL, NULL};
+    const size_t most = DP_SLOTS_MOST((size_t)m->node_count);
+    struct slots s = {.model = m};
     dp_status status = DP_OK;
 
     cut_segments(m);
@@ -402,8 +415,10 @@ dp_status dp_model_place(struct dp_model *m)
     s.users = dp_zalloc(most, sizeof(*s.users));
     s.taken_in = dp_zalloc(most, sizeof(*s.taken_in));
     s.freed_in = dp_zalloc(most, sizeof(*s.freed_in));
+    s.newest = dp_zalloc(most, sizeof(*s.newest));
     s.gradient_of = dp_zalloc((size_t)m->value_count, sizeof(*s.gradient_of));
-    if (s.users == NULL || s.taken_in == NULL || s.freed_in == NULL || s.gradient_of == NULL) {
+    if (s.users == NULL || s.taken_in == NULL || s.freed_in == NULL || s.newest == NULL ||
+        s.gradient_of == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "placing %d layers", m->node_count);
     } else {
         place_gradients(&s);
@@ -411,6 +426,7 @@ dp_status dp_model_place(struct dp_model *m)
     dp_free(s.users);
     dp_free(s.taken_in);
     dp_free(s.freed_in);
+    dp_free(s.newest);
     dp_free(s.gradient_of);
     return status;
 }
@@ -458,15 +474,4 @@ size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t row
         }
     }
     return most;
-}
-
-size_t dp_model_activation_bytes(const struct dp_model *m, enum dp_type type, size_t rows,
-                                 size_t tile_bytes, bool training)
-{
-    const size_t values = dp_storage_layout(m->storage, m->storage_count, rows, tile_bytes, NULL);
-    const size_t gradients =
-        training ? dp_storage_layout(m->slots, m->slot_count, rows, tile_bytes, NULL) : 0;
-    const size_t elements = values + gradients;
-
-    return elements * dp_type_bytes(type) + (training ? rows * m->saved_bytes : 0);
 }

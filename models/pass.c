@@ -58,10 +58,9 @@ size_t dp_pass_rows(const struct dp_pass *p)
 }
 
 /* Address of a tile's rows; memory of a tile's size is used from its start. */
-static void *rows_in(const struct dp_pass *p, const struct dp_storage *storage, char *memory,
-                     size_t count, size_t first)
+static void *rows_in(const struct dp_pass *p, bool tile, char *memory, size_t count, size_t first)
 {
-    return storage->tile ? memory : memory + first * count * p->width;
+    return tile ? memory : memory + first * count * p->width;
 }
 
 static void *value_at(const struct dp_pass *p, int value, size_t first)
@@ -72,13 +71,15 @@ static void *value_at(const struct dp_pass *p, int value, size_t first)
         return NULL;
     }
     v = &p->model->values[value];
-    return rows_in(p, &p->model->storage[v->storage], p->storage[v->storage], v->count, first);
+    return rows_in(p, p->model->storage[v->storage].tile, p->storage[v->storage], v->count, first);
 }
 
 const void *dp_pass_kept(const struct dp_pass *p, int value)
 {
     const struct dp_value *v = &p->model->values[value];
-    const bool read = v->kept || v->last_reader < 0;
+    const bool until_next =
+        p->tile_bytes > 0 || dp_pass_use_of(p->stream->type, p->training) == DP_PASS_TRAINS_KEPT;
+    const bool read = (v->kept && until_next) || v->last_reader < 0;
 
     return read && p->model->storage[v->storage].part == 0 ? value_at(p, value, 0) : NULL;
 }
@@ -87,7 +88,7 @@ const void *dp_pass_kept(const struct dp_pass *p, int value)
 static void *slot_at(const struct dp_pass *p, int slot, int value, size_t first)
 {
     return slot < 0 ? NULL
-                    : rows_in(p, &p->model->slots[slot], p->slots[slot],
+                    : rows_in(p, p->model->slots[slot].tile, p->slots[slot],
                               p->model->values[value].count, first);
 }
 

@@ -96,9 +96,10 @@ DP_CHECKED dp_status dp_pass_forward(struct dp_pass *pass, const struct dp_pass_
 /* Called after forward of the same rows: computes gradients of all parameters. */
 DP_CHECKED dp_status dp_pass_backward(struct dp_pass *pass, const struct dp_pass_call *call);
 
-/* Called after forward: the address of a value of all rows, if backward or the loss reads it, until
- * the next pass. Compute type, device memory. NULL: its memory may hold another value, as that of
- * what backward computes again (model_parts.h). */
+/* Called after forward: the address of a value of all rows, until the next pass: that which the
+ * loss reads and, where there are tiles or the compute type is fp16, those which backward reads.
+ * Compute type, device memory. NULL: its memory may hold another value, as that of what backward
+ * computes again (model_parts.h). */
 const void *dp_pass_kept(const struct dp_pass *pass, int value);
 
 /* Forward with running statistics. result: sums over the rows, on the host. */

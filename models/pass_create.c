@@ -2,25 +2,69 @@
 
 #include "base/mem.h"
 
-static size_t arena_bytes(const struct dp_pass *p, const struct dp_storage *storage, int n)
+static size_t bytes_of(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
     return dp_storage_layout(storage, n, p->rows, p->tile_bytes, NULL) * p->width;
 }
 
-static bool arena_cut(const struct dp_pass *p, char **parts, char *arena,
-                      const struct dp_storage *storage, int n)
+/* Values, and gradients in memory that they share, each in an arena. */
+static bool arenas_cut(struct dp_pass *p, size_t *begin)
 {
-    size_t *begin = dp_zalloc((size_t)n, sizeof(*begin));
+    const struct dp_model *m = p->model;
+    const struct dp_device *device = p->stream->device;
 
-    if (begin == NULL) {
+    p->values = device->alloc(DP_MEM_ACTIVATIONS, bytes_of(p, m->storage, m->storage_count));
+    p->gradients = device->alloc(
+        DP_MEM_ACTIVATIONS, p->training ? bytes_of(p, m->slot_memory, m->slot_memory_count) : 0);
+    if (p->values == NULL || p->gradients == NULL) {
         return false;
     }
-    (void)dp_storage_layout(storage, n, p->rows, p->tile_bytes, begin);
-    for (int i = 0; i < n; i++) {
-        parts[i] = arena + begin[i] * p->width;
+    (void)dp_storage_layout(m->storage, m->storage_count, p->rows, p->tile_bytes, begin);
+    for (int i = 0; i < m->storage_count; i++) {
+        p->storage[i] = p->values + begin[i] * p->width;
     }
-    dp_free(begin);
+    (void)dp_storage_layout(m->slot_memory, m->slot_memory_count, p->rows, p->tile_bytes, begin);
+    for (int i = 0; i < m->slot_count; i++) {
+        p->slots[i] = p->gradients + begin[m->slots[i].memory] * p->width;
+    }
     return true;
+}
+
+/* Without tiles: both in one arena. */
+static bool arena_cut(struct dp_pass *p)
+{
+    const struct dp_model *m = p->model;
+    const struct dp_arena *arena = &m->arenas[dp_pass_use_of(p->stream->type, p->training)];
+    const size_t row = p->rows * p->width;
+
+    p->values = p->stream->device->alloc(DP_MEM_ACTIVATIONS, arena->size * row);
+    for (int i = 0; p->values != NULL && i < m->storage_count; i++) {
+        p->storage[i] = p->values + arena->begin[i] * row;
+    }
+    for (int i = 0; p->values != NULL && i < m->slot_count; i++) {
+        p->slots[i] = p->values + arena->begin[m->storage_count + i] * row;
+    }
+    return p->values != NULL;
+}
+
+static bool activations_allocate(struct dp_pass *p)
+{
+    const size_t storages = (size_t)p->model->storage_count, slots = (size_t)p->model->slot_count;
+    size_t *begin;
+    bool done;
+
+    p->storage = dp_zalloc(storages, sizeof(*p->storage));
+    p->slots = dp_zalloc(slots, sizeof(*p->slots));
+    if (p->storage == NULL || p->slots == NULL) {
+        return false;
+    }
+    if (p->tile_bytes == 0) {
+        return arena_cut(p);
+    }
+    begin = dp_zalloc(storages + slots, sizeof(*begin));
+    done = begin != NULL && arenas_cut(p, begin);
+    dp_free(begin);
+    return done;
 }
 
 /* Allocates memory for the host's bytes and labels, unless operations can read the host's. */
@@ -41,21 +85,13 @@ static dp_status pass_allocate(struct dp_pass *p)
 {
     const struct dp_model *m = p->model;
     const struct dp_device *device = p->stream->device;
-    const size_t values = arena_bytes(p, m->storage, m->storage_count);
-    const size_t gradients = p->training ? arena_bytes(p, m->slots, m->slot_count) : 0;
     const float one[1 + DP_EVALUATION_SUMS] = {1.0f};
 
-    p->storage = dp_zalloc((size_t)m->storage_count, sizeof(*p->storage));
-    p->slots = dp_zalloc((size_t)m->slot_count, sizeof(*p->slots));
-    p->values = device->alloc(DP_MEM_ACTIVATIONS, values);
-    p->gradients = device->alloc(DP_MEM_ACTIVATIONS, gradients);
     p->local = device->alloc(DP_MEM_ACTIVATIONS, m->local * sizeof(float));
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
     p->one = device->alloc(DP_MEM_ACTIVATIONS, sizeof(one));
-    if (p->storage == NULL || p->slots == NULL || p->values == NULL || p->gradients == NULL ||
-        p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p) ||
-        !arena_cut(p, p->storage, p->values, m->storage, m->storage_count) ||
-        !arena_cut(p, p->slots, p->gradients, m->slots, p->training ? m->slot_count : 0)) {
+    if (p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p) ||
+        !activations_allocate(p)) {
         return DP_FAIL(
             DP_ERR_NOMEM,
             "activations of %zu rows need %zu MB; a smaller "

@@ -24,8 +24,8 @@ struct dp_pass {
     size_t tile_bytes;
     size_t width;             /* bytes of an element in the compute type */
     char **storage;           /* [storage_count], owned through `values` */
-    char **slots;             /* [slot_count], owned through `gradients` */
-    char *values, *gradients; /* compute type */
+    char **slots;             /* [slot_count], likewise, or through `gradients` */
+    char *values, *gradients; /* compute type; gradients NULL: all is in one arena */
     float *local;
     char *saved;
     float *one;      /* [1], device: the scale of an evaluation's loss; then its results */

@@ -129,6 +129,11 @@ const struct shape_case shape_cases[] = {
      " {}], shortcut: [relu: {}, batchnorm: {}]}], shortcut: []}, residual: {body: [batchnorm: {},"
      " relu: {}], shortcut: []}, dropout: {}, global_avgpool: {}, dense: {units: 3}]",
      false},
+    /* one gradient that comes back by both branches: their sum is a third */
+    {"[3, 2, 2]",
+     "[conv2d: {filters: 2, kernel: 1}, residual: {body: [flatten: {}], shortcut: [flatten: {}]},"
+     " dense: {units: 3}]",
+     true},
 };
 
 const size_t shape_case_count = sizeof(shape_cases) / sizeof(shape_cases[0]);

@@ -318,22 +318,22 @@ static void tensors_follow_each_other_at_multiples_of_a_block(void **state)
 }
 
 /* Slots are given back as soon as a gradient was read, whatever the depth: four of all rows are in
- * use at most, around the join of a residual, and one of a tile, which without tiles (as here) is
- * as long as the others. */
-static void gradients_of_a_deep_model_share_a_few_slots(void **state)
+ * use at most, around the join of a residual, and one of a tile, which is as long as the others
+ * here. */
+static void gradients_of_a_deep_model_share_a_few_memories(void **state)
 {
     struct small_model small = shipped("resnet50");
     const struct dp_model *m = small.model;
-    size_t largest = 0, slots = 0;
+    size_t largest = 0, memory = 0;
     (void)state;
 
     for (int i = 0; i < m->value_count; i++) {
         largest = m->values[i].count > largest ? m->values[i].count : largest;
     }
-    for (int i = 0; i < m->slot_count; i++) {
-        slots += dp_storage_elements(&m->slots[i], 1, 0);
+    for (int i = 0; i < m->slot_memory_count; i++) {
+        memory += dp_storage_elements(&m->slot_memory[i], 1, 0);
     }
-    assert_in_range(slots, 2 * largest, 5 * largest);
+    assert_in_range(memory, 2 * largest, 5 * largest);
     small_model_destroy(&small);
 }
 
@@ -485,7 +485,7 @@ int main(void)
         cmocka_unit_test(shapes_are_those_of_pytorchs_state_dict),
         cmocka_unit_test(forward_costs_two_operations_for_each_weight_of_a_dense_layer),
         cmocka_unit_test(tensors_follow_each_other_at_multiples_of_a_block),
-        cmocka_unit_test(gradients_of_a_deep_model_share_a_few_slots),
+        cmocka_unit_test(gradients_of_a_deep_model_share_a_few_memories),
         cmocka_unit_test(initial_weights_are_pytorchs_bounds_and_the_generators_numbers),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
         cmocka_unit_test(a_join_is_fused_only_with_the_batch_norm_at_the_end_of_its_body),

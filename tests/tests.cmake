@@ -94,11 +94,10 @@ if(NOT DP_CUDA STREQUAL "off")
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)
   # Of the device itself, and of whole trainings.
-  foreach(noun device gpu_peers gpu_peers_start strategy async_devices baseline limits bench
-      bench_measure compressor_training evaluation fault_injection float_samples lanes local_steps
-      losses overlap
-      precision replica_check resume memory_plan sharding snapshot snapshot_share graph_capture
-      trainer algo_agreement send_ahead whole_norm)
+  foreach(noun model_lifetimes device gpu_peers gpu_peers_start strategy async_devices baseline
+      limits bench bench_measure compressor_training evaluation fault_injection float_samples lanes
+      local_steps losses overlap precision replica_check resume memory_plan sharding snapshot
+      snapshot_share graph_capture trainer algo_agreement send_ahead whole_norm)
     dp_cuda_test(${noun}_cuda ${noun} ${dp_share_${noun}})
   endforeach()
 endif()

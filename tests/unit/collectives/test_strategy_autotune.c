@@ -17,6 +17,7 @@
 #include "collectives/exchange/strategy_select.h"
 #include "collectives/strategies/comm.h"
 #include "tests/support/local_world.h"
+#include "tests/support/share_of_cases.h"
 
 enum { TENSORS = 3, RANKS_MAX = 8, FASTER_NS = -500000 };
 
@@ -344,10 +345,12 @@ static void every_compressor_can_be_timed(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        const struct dp_strategy_autotune_result r =
-            hold(4, two_nodes, (struct arena){.compressor = texts[i]});
-        assert_int_equal(strncmp(r.why, "measured: ", 10), 0);
-        assert_non_null(strstr(r.why, "ring"));
+        if (in_share(i)) {
+            const struct dp_strategy_autotune_result r =
+                hold(4, two_nodes, (struct arena){.compressor = texts[i]});
+            assert_int_equal(strncmp(r.why, "measured: ", 10), 0);
+            assert_non_null(strstr(r.why, "ring"));
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/support/share_of_cases.h"
 
 #if DP_HAVE_ONEDNN
 
@@ -49,8 +50,13 @@ static const struct use {
 /* How many bytes around the array of `bytes` bytes have changed. */
 static size_t changed(const char *memory, size_t bytes)
 {
+    static char marks[GUARD];
     size_t count = 0;
 
+    memset(marks, MARK, sizeof(marks));
+    if (memcmp(memory, marks, GUARD) == 0 && memcmp(memory + GUARD + bytes, marks, GUARD) == 0) {
+        return 0;
+    }
     for (size_t i = 0; i < GUARD; i++) {
         count += memory[i] != MARK;
         count += memory[GUARD + bytes + i] != MARK;
@@ -124,6 +130,9 @@ static void nothing_is_written_outside(void **state)
     (void)state;
     assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
     for (int i = 0; i < 7 * 3 * 2 * 3 * 2 * 2; i++) {
+        if (!in_share((size_t)(i + i / 21 + i / 42 + i / 126))) {
+            continue;
+        }
         struct dp_window w = {.in_c = channels[i % 7],
                               .out_c = outs[i / 7 % 3],
                               .in_h = sides[i / 21 % 2],

@@ -10,6 +10,7 @@ import signal
 import harness
 from harness import (begin, check, endless, known_baseline, metrics, mlp_layers, run_json, same,
                      small_cfg, steps_done, train, train_well)
+from refusals import side_by_side
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -148,16 +149,20 @@ def case_a_killed_rank_ends_the_others():
 
 def case_what_cannot_go_together_is_refused():
     cfg = small_cfg()
-    for flags, text in (
+    rows = (
         (("--set", "train.mode=async"), "train.mode: async needs comm.servers"),
         ((*stale(1), "--set", "train.lanes=4"), "cannot go with train.lanes"),
         ((*stale(1), "--set", "optimizer.clip_norm=1"), "cannot go with optimizer.clip_norm"),
         ((*stale(1), "--set", "comm.compressor=fp16"), "cannot go with servers"),
         ((*stale(1), "--set", "train.local_steps=2"), "cannot go with servers"),
-    ):
+    )
+
+    def refused(flags, text):
         result = train(cfg, *flags, "--out", harness.scratch / "out", ranks=2)
         same((result.code, len(result.errors)), (78, 1), f"code and errors of\n{result}\n")
         check(text in result.errors[0], f"no {text!r} in {result.errors[0]!r}")
+
+    side_by_side(refused, rows)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import re
 import harness
 import netlab
 from harness import check, little_memory, same, small_cfg, train, train_well
+from refusals import side_by_side
 
 harness.program = "ddp_bench"
 
@@ -317,6 +318,10 @@ def refused(code, words, *arguments, ranks=2):
     same(result.out.count("{"), 0, "rows")
 
 
+def refused_all(ranks, rows):
+    side_by_side(lambda *row: refused(*row, ranks=ranks), rows)
+
+
 def case_ranks_that_disagree_are_reported():
     """Of mpirun's two commands the second differs."""
     ring = ["--strategies", "ring"]
@@ -339,16 +344,16 @@ def case_only_steps_in_which_all_ranks_train_are_compared():
     cfg = small_cfg()
     served = harness.scratch / "served.cfg"
     served.write_text("comm: {servers: 1}\n" + cfg.read_text())
+    set_servers, set_async = ["--set", "comm.servers=1"], ["--set", "train.mode=async"]
+    ring = [*QUICK, "--strategies", "ring"]
     for ranks in (2, 3):
-        for strategy in ("ps:over=direct", "ring"):
-            flags = [*QUICK, "--strategies", strategy]
-            refused(78, ["--set comm.servers=1", "ddp_train"], "--buckets", cfg, "--set",
-                    "comm.servers=1", *flags, ranks=ranks)
-        refused(78, ["served.cfg:1", "comm.servers"], "--buckets", served, *flags, ranks=ranks)
-        refused(78, ["train.mode", "async"], "--buckets", served, "--set", "train.mode=async",
-                *flags, ranks=ranks)
-        refused(78, ["train.mode", "async"], "--buckets", cfg, "--set", "train.mode=async",
-                *flags, ranks=ranks)
+        refused_all(ranks, [
+            (78, ["--set comm.servers=1", "ddp_train"], "--buckets", cfg, *set_servers, *QUICK,
+             "--strategies", "ps:over=direct"),
+            (78, ["--set comm.servers=1", "ddp_train"], "--buckets", cfg, *set_servers, *ring),
+            (78, ["served.cfg:1", "comm.servers"], "--buckets", served, *ring),
+            (78, ["train.mode", "async"], "--buckets", served, *set_async, *ring),
+            (78, ["train.mode", "async"], "--buckets", cfg, *set_async, *ring)])
 
 
 def case_a_way_that_the_model_does_not_allow_is_left_out():
@@ -427,18 +432,21 @@ def case_bad_input_is_one_line_and_its_code():
     cfg = small_cfg()
     broken = harness.scratch / "broken.cfg"
     broken.write_text(cfg.read_text().replace("units", "unitz", 1))
+    rows = [
+        (64, ["--strategiez", "--strategies"], "--strategiez", "ring"),
+        (64, ["-b", "64Q"], "-b", "64Q"),
+        (64, ["--buckets"], "--train", 5),
+        (64, ["empty"], "--strategies", "ring,,shm"),
+        (66, ["nosuch.cfg"], "--buckets", "nosuch.cfg"),
+        (69, ["none"], "--strategies", "none"),
+        (78, ["rign", "ring"], "--strategies", "shm,rign"),
+        (78, ["speed"], "--strategies", "ring:speed=3"),
+        (78, ["topp"], "--compressors", "topp"),
+        (78, ["unitz", "units"], "--buckets", broken),
+        (78, ["train.steps"], "--buckets", cfg, "--set", "train.steps=x"),
+    ]
     for ranks in (0, 3):
-        refused(64, ["--strategiez", "--strategies"], "--strategiez", "ring", ranks=ranks)
-        refused(64, ["-b", "64Q"], "-b", "64Q", ranks=ranks)
-        refused(64, ["--buckets"], "--train", 5, ranks=ranks)
-        refused(64, ["empty"], "--strategies", "ring,,shm", ranks=ranks)
-        refused(66, ["nosuch.cfg"], "--buckets", "nosuch.cfg", ranks=ranks)
-        refused(69, ["none"], "--strategies", "none", ranks=ranks)
-        refused(78, ["rign", "ring"], "--strategies", "shm,rign", ranks=ranks)
-        refused(78, ["speed"], "--strategies", "ring:speed=3", ranks=ranks)
-        refused(78, ["topp"], "--compressors", "topp", ranks=ranks)
-        refused(78, ["unitz", "units"], "--buckets", broken, ranks=ranks)
-        refused(78, ["train.steps"], "--buckets", cfg, "--set", "train.steps=x", ranks=ranks)
+        refused_all(ranks, rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import harness
 from harness import (CONV_LAYERS, begin, check, metrics, mlp_layers, run_json, same, small_cfg,
                      steps_done, train, train_well)
+from refusals import side_by_side
 
 EVALUATOR = ("--set", "train.eval_rank=true")
 NORM_LAYERS = CONV_LAYERS.replace("    - relu: {}\n", "    - batchnorm: {}\n    - relu: {}\n", 1)
@@ -151,17 +152,21 @@ def case_a_killed_evaluator_ends_the_job_and_is_named():
 
 def case_what_cannot_be_is_refused_with_one_line():
     cfg = small_cfg()
-    for ranks, flags, words in (
-            (1, (), "train.eval_rank: of 1 rank none is left to train: start more of them"),
-            (2, setting(comm__servers=1), "train.eval_rank: of 2 ranks none is left to train"),
-            (3, setting(comm__strategy="none"), "train.eval_rank: cannot go with comm.strategy"),
-            (4, setting(train__lanes=4), "train.lanes: 4 lanes cannot be shared evenly by 3"),
-    ):
-        result = train(cfg, *EVALUATOR, *flags, "--out", harness.scratch / "out", ranks=ranks)
+
+    def refused(ranks, flags, words):
+        out = harness.scratch / f"out-{ranks}"
+        result = train(cfg, *EVALUATOR, *flags, "--out", out, ranks=ranks)
         same(result.code, 78, f"the exit code of\n{result}\n")
         same(len(result.complaints), 1, f"lines of\n{result}\n")
         check(words in result.err, f"not {words!r}:\n{result}")
-        check(not (harness.scratch / "out/config.yaml").exists(), "files are left")
+        check(not (out / "config.yaml").exists(), "files are left")
+
+    side_by_side(refused, (
+        (1, (), "train.eval_rank: of 1 rank none is left to train: start more of them"),
+        (2, setting(comm__servers=1), "train.eval_rank: of 2 ranks none is left to train"),
+        (3, setting(comm__strategy="none"), "train.eval_rank: cannot go with comm.strategy"),
+        (4, setting(train__lanes=4), "train.lanes: 4 lanes cannot be shared evenly by 3"),
+    ))
 
 
 def case_without_training_it_has_nothing_to_do():

@@ -6,7 +6,7 @@ import re
 import harness
 import hosts
 from harness import check, mlp_layers, same, small_cfg, train, train_well, weights
-from refusals import check_refusal, contents
+from refusals import check_refusal, contents, side_by_side
 
 
 # What runs, or would be accepted if a user asked for it, but auto never chooses for two hosts.
@@ -186,11 +186,14 @@ def case_a_plan_that_does_not_fit_is_refused():
         (78, "fits: with its strategy ring: comm.servers",
          (cfg, "--plan", fits, "--set", "comm.servers=1")),
     )
-    for number, (code, pattern, arguments) in enumerate(rows):
+
+    def refused(number, code, pattern, arguments):
         target = harness.scratch / f"refused-{number}"
         result = train(*arguments, "--out", target, ranks=2)
         check_refusal(result, code, pattern)
         same(contents(target), [], f"what is left behind by\n{result}\n")
+
+    side_by_side(refused, [(number, *row) for number, row in enumerate(rows)])
     same(train(cfg, "--plan").code, 64, "--plan without a file")
 
 

@@ -41,16 +41,19 @@ def check_refusal(result, code, pattern):
     check(result.seconds < SECONDS, f"too slow:\n{result}")
 
 
-def refuse_all(rows, **how):
-    """Many rows (code, pattern, arguments...), side by side: most of their time is waiting."""
+def side_by_side(function, rows):
+    """Calls it with the arguments of each row, three at a time: most of their time is waiting."""
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        futures = [
-            pool.submit(refuse, code, pattern, *arguments,
-                        out=harness.scratch / f"out-{number}", **how)
-            for number, (code, pattern, *arguments) in enumerate(rows)
-        ]
-        for future in futures:
+        for future in [pool.submit(function, *row) for row in rows]:
             future.result()
+
+
+def refuse_all(rows, **how):
+    """Many rows (code, pattern, arguments...), side by side."""
+    side_by_side(
+        lambda number, code, pattern, *arguments: refuse(
+            code, pattern, *arguments, out=harness.scratch / f"out-{number}", **how),
+        [(number, *row) for number, row in enumerate(rows)])
 
 
 # ---- data ----

@@ -305,11 +305,11 @@ else()
           "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()
 
-# Only the plain build analyses sources and looks after the other ones: one at a time, the longest
-# first, on the cores that tests of whole runs leave.
+# Only the plain build analyses sources and looks after the other ones: one of each kind at a time,
+# the longest first, on the cores that tests of whole runs leave.
 function(dp_heavy_check name label cost)
   dp_check(${name} ${label} 1800 nice -n 10 ${ARGN})
-  set_tests_properties(${name} PROPERTIES PROCESSORS 2 RESOURCE_LOCK heavy COST ${cost})
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2 RESOURCE_LOCK ${label} COST ${cost})
 endfunction()
 
 if(NOT DP_SANITIZE)

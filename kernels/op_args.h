@@ -99,13 +99,16 @@ struct dp_key {
 };
 
 /* Size of a batch normalisation: x is [count, channels], count = rows * height * width; and factors
- * that norm_statistics and norm_backward have made, NULL: they have not. */
+ * that norm_statistics and norm_backward have made, NULL: they have not. Signs are of narrow types
+ * and channels that are multiples of 8: element 8 i + k is positive if bit k of byte i is set. */
 struct dp_norm {
     size_t count, channels;
     float eps;              /* added to the variance */
     enum dp_activation act; /* applied after scale and shift */
     const float *scale;     /* [channels] gamma / sqrt(var + eps) */
     const float *slopes;    /* [2, channels] what norm_backward_apply needs of the sums */
+    uint8_t *signs;         /* [count channels / 8] of y: norm_apply writes them, and norm_backward
+                             * reads them instead of y; NULL: neither does */
 };
 
 /* Size of a normalisation of each sample by itself: x is [rows, places, channels]; a group is

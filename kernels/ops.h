@@ -211,7 +211,7 @@ struct dp_ops {
 
     /* y, with given statistics. `add`, if not NULL, is added before act: where a residual's
      * branches join. In float32 it has the bits of add_forward after norm_apply. y may be x or
-     * add. */
+     * add. Only devices that have norm_backward write norm->signs. */
     dp_status (*norm_apply)(struct dp_stream *s, void *y, const void *x, const void *add,
                             const float *mean, const float *var, const float *gamma,
                             const float *beta, const struct dp_norm *norm);

@@ -40,6 +40,7 @@ struct dp_layer_plan {
     size_t statistics;  /* elements in the tail (batch norm); as many running statistics */
     size_t local;       /* floats per pass (not per sample), kept from forward to backward */
     size_t saved_bytes; /* kept from forward to backward, besides x and y */
+    size_t join_saves;  /* the same, of the type that takes a join's place: `joined` */
     size_t spatial;     /* in: the features of a flattened image are in (space, channel) order, with
                          * this many places; 1 elsewhere. See struct dp_tensor. */
     float momentum;     /* of the running statistics */

@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { BATCHNORM_CHANNELS_MAX = 65536 };
+enum { BATCHNORM_CHANNELS_MAX = 65536, SIGNS = 8 /* of a byte */ };
 
 struct batchnorm {
     double eps, momentum;
@@ -55,6 +55,7 @@ static dp_status batchnorm_plan(void *state, struct dp_layer_plan *plan, char *p
     plan->passes_dy = plan->row_local = plan->fuses_relu = plan->mask_from_x = true;
     plan->keeps_order = true;
     plan->flops = 8.0 * (double)dp_shape_count(&plan->in);
+    plan->join_saves = channels % SIGNS == 0 ? dp_shape_count(&plan->in) / SIGNS : 0;
     return DP_OK;
 }
 
@@ -253,16 +254,35 @@ static dp_status copy_scales(const struct batchnorm *l, const struct dp_layer_ca
     return DP_OK;
 }
 
-/* Scales and shifts x, and adds x2, for the join of a residual. */
-static dp_status joined_forward(const void *state, const struct dp_layer_call *c)
+/* Of the join, which keeps the signs of its y where backward can read these instead: a bit for two
+ * bytes. */
+static struct dp_norm norm_of_join(const struct batchnorm *l, const struct dp_layer_call *c)
 {
-    const struct batchnorm *l = state;
-    const struct dp_norm norm = norm_of(l, c);
+    struct dp_norm norm = norm_of(l, c);
+
+    if (is_whole(l, c) && c->stream->type != DP_TYPE_F32 && l->channels % SIGNS == 0 &&
+        c->act == DP_ACT_RELU) {
+        norm.signs = c->saved;
+    }
+    return norm;
+}
+
+static dp_status apply(const struct batchnorm *l, const struct dp_layer_call *c,
+                       const struct dp_norm *norm)
+{
     const struct own own = own_of(l, c);
 
     return c->stream->ops->norm_apply(
         c->stream, c->y, c->x, c->x2, c->training ? own.mean : c->running,
-        c->training ? own.var : c->running + l->channels, own.gamma, own.beta, &norm);
+        c->training ? own.var : c->running + l->channels, own.gamma, own.beta, norm);
+}
+
+/* Scales and shifts x, and adds x2, for the join of a residual. */
+static dp_status joined_forward(const void *state, const struct dp_layer_call *c)
+{
+    const struct dp_norm norm = norm_of_join(state, c);
+
+    return apply(state, c, &norm);
 }
 
 /* The part of the above that runs once a pass, before it. */
@@ -276,14 +296,16 @@ static dp_status deferred_forward(const void *state, const struct dp_layer_call 
 
 static dp_status batchnorm_forward(const void *state, const struct dp_layer_call *c)
 {
+    const struct dp_norm norm = norm_of(state, c);
+
     DP_TRY(deferred_forward(state, c));
-    return joined_forward(state, c);
+    return apply(state, c, &norm);
 }
 
 /* join: whether it sums for the join, which is c then: dy and dy2 there, masked where act says. */
 static dp_status whole_backward(const struct batchnorm *l, const struct dp_layer_call *c, bool join)
 {
-    const struct dp_norm norm = norm_of(l, c);
+    const struct dp_norm norm = join ? norm_of_join(l, c) : norm_of(l, c);
     const struct own own = own_of(l, c);
     const struct dp_norm_backward b = {
         .dy = c->dy,

@@ -173,6 +173,7 @@ static void fuse_join(struct dp_model *m, int body)
     join->type = last->type->joined;
     join->state = last->state;
     join->owner = number;
+    join->plan.saved_bytes = last->plan.join_saves;
     join->plan.y_in_x = false; /* x is now the layer's own input, which backward reads */
     last->type = last->type->deferred;
     last->plan.alias = true;

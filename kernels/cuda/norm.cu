@@ -211,6 +211,7 @@ struct forward {
     template <int P> using state = dp_channels<P>;
     dp_norm_given given;
     bool adds, relu;
+    uint8_t *signs; /* NULL, or written where 8 channels are in hand */
     template <int P> __device__ dp_channels<P> load(size_t channel) const
     {
         return dp_load_channels<P>(given, channel);
@@ -222,15 +223,48 @@ struct forward {
         const float y = adds ? own + other : own;
         return relu && y < 0 ? 0 : y; /* a NaN stays a NaN */
     }
+    template <typename T, int P> __device__ void mark(const float (&values)[P], size_t at) const
+    {
+        if constexpr (P == DP_BYTE_SIGNS) {
+            if (signs != nullptr) {
+                signs[at / DP_BYTE_SIGNS] = dp_signs_of<T>(values);
+            }
+        } else {
+            (void)values;
+            (void)at;
+        }
+    }
 };
+
+/* A byte a thread, of a y that was not written 8 channels at a time. */
+template <typename T> static __global__ void signs_kernel(uint8_t *signs, const T *y, size_t bytes)
+{
+    for (size_t i = dp_thread(); i < bytes; i += dp_threads()) {
+        float values[DP_BYTE_SIGNS];
+        for (int k = 0; k < DP_BYTE_SIGNS; k++) {
+            dp_read<1>(values + k, y + i * DP_BYTE_SIGNS + k);
+        }
+        signs[i] = dp_signs_of<T>(values);
+    }
+}
 
 extern "C" dp_status dp_cuda_norm_apply(struct dp_stream *s, void *y, const void *x,
                                         const void *add, const float *mean, const float *var,
                                         const float *gamma, const float *beta,
                                         const struct dp_norm *norm)
 {
+    const bool wide = dp_aligned(x) && dp_aligned(y) && dp_aligned(add);
+    const size_t bytes = norm->count * norm->channels / DP_BYTE_SIGNS;
     const forward f = {dp_given(mean, var, gamma, beta, norm), add != nullptr,
-                       norm->act == DP_ACT_RELU};
+                       norm->act == DP_ACT_RELU, norm->signs};
 
-    return dp_norm_pass(s, y, x, add, f, norm);
+    DP_TRY(dp_norm_pass(s, y, x, add, f, norm));
+    if (norm->signs == nullptr || wide || bytes == 0) {
+        return DP_OK;
+    }
+    DP_BY_TYPE(s->type, T, {
+        DP_LAUNCH(signs_kernel<T>, dp_blocks(s, bytes), DP_THREADS, 0, s, norm->signs, (const T *)y,
+                  bytes);
+    });
+    return DP_CUDA(cudaGetLastError());
 }

@@ -98,12 +98,30 @@ static __device__ __forceinline__ float dp_normalised(float x, float mean, float
     return __fmaf_rn(x - mean, scale, beta);
 }
 
+enum { DP_BYTE_SIGNS = 8 }; /* of a byte: struct dp_norm */
+
+/* Of values as they are when they have been rounded. */
+template <typename T>
+static __device__ __forceinline__ uint8_t dp_signs_of(const float (&values)[DP_BYTE_SIGNS])
+{
+    unsigned signs = 0;
+
+#pragma unroll
+    for (int k = 0; k < DP_BYTE_SIGNS; k++) {
+        T rounded;
+        dp_narrow(&rounded, values[k]);
+        signs |= dp_wide(rounded) > 0 ? 1u << k : 0u;
+    }
+    return (uint8_t)signs;
+}
+
 /* ---- passes over rows ---- */
 
-/* R rows, `step` elements apart: all are read before any is written, since y may be x or other. */
+/* R rows, `step` elements apart: all are read before any is written, since y may be x or other.
+ * `at` is the first element. */
 template <int R, typename T, int P, typename F, typename S>
 static __device__ __forceinline__ void dp_norm_rows(T *y, const T *x, const T *other, const F &f,
-                                                    const S &state, size_t step)
+                                                    const S &state, size_t step, size_t at)
 {
     float values[R][P], others[R][P] = {};
 
@@ -124,6 +142,7 @@ static __device__ __forceinline__ void dp_norm_rows(T *y, const T *x, const T *o
             values[r][p] = f.template value<P>(state, p, values[r][p], others[r][p]);
         }
         dp_write<P>(y + (size_t)r * step, values[r]);
+        f.template mark<T>(values[r], at + (size_t)r * step);
     }
 }
 
@@ -151,11 +170,11 @@ static __global__ void __launch_bounds__(DP_THREADS, DP_NORM_BLOCKS)
         size_t at = row * channels + pack * P;
         for (; row + (R - 1) * depth < end; row += R * depth, at += R * step) {
             dp_norm_rows<R, T, P>(y + at, x + at, other != nullptr ? other + at : nullptr, f, state,
-                                  step);
+                                  step, at);
         }
         for (; row < end; row += depth, at += step) {
             dp_norm_rows<1, T, P>(y + at, x + at, other != nullptr ? other + at : nullptr, f, state,
-                                  step);
+                                  step, at);
         }
     }
 }

@@ -54,13 +54,15 @@ template <typename T, int P> struct join_adder : dp_plain_fold {
         float mean[P];
     };
     const T *x, *dy, *dy2, *y;
+    const uint8_t *signs; /* of y, or NULL */
     T *g;
     size_t channels;
     const float *mean;
     bool wide;
     join_adder(const struct dp_norm_backward &b, const dp_norm_given &t, const struct dp_norm *norm)
         : x((const T *)b.x), dy((const T *)b.dy), dy2((const T *)b.dy2), y((const T *)b.y),
-          g((T *)b.g), channels(norm->channels), mean(b.mean), wide(t.wide)
+          signs(b.y != nullptr ? norm->signs : nullptr), g((T *)b.g), channels(norm->channels),
+          mean(b.mean), wide(t.wide)
     {
     }
     __device__ void begin(const state &unused, size_t row, size_t col) const
@@ -75,23 +77,39 @@ template <typename T, int P> struct join_adder : dp_plain_fold {
         dp_read_factors<P>(c.mean, mean + col, wide);
         return c;
     }
+    /* A bit for each element that is handed on. */
+    __device__ unsigned positives(size_t at) const
+    {
+        float outs[P];
+        unsigned bits = 0;
+        if (signs != nullptr) {
+            return (unsigned)signs[at / DP_BYTE_SIGNS] >> at % DP_BYTE_SIGNS;
+        }
+        if (y == nullptr) {
+            return ~0u;
+        }
+        dp_read_ahead<P>(outs, y + at);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            bits |= outs[p] > 0 ? 1u << p : 0u;
+        }
+        return bits;
+    }
     __device__ void add(float (&sums)[2][P], const state &c, size_t row, size_t col) const
     {
         const size_t at = row * channels + col;
-        float values[P], gradients[P], others[P] = {}, outs[P] = {};
+        float values[P], gradients[P], others[P] = {};
         dp_read_ahead<P>(values, x + at);
         dp_read_ahead<P>(gradients, dy + at);
         if (dy2 != nullptr) {
             dp_read_ahead<P>(others, dy2 + at);
         }
-        if (y != nullptr) {
-            dp_read_ahead<P>(outs, y + at);
-        }
+        const unsigned positive = positives(at);
 #pragma unroll
         for (int p = 0; p < P; p++) {
             T sum;
             dp_narrow(&sum, dy2 != nullptr ? gradients[p] + others[p] : gradients[p]);
-            gradients[p] = y == nullptr || outs[p] > 0 ? dp_wide(sum) : 0.0f;
+            gradients[p] = (positive >> p & 1u) != 0 ? dp_wide(sum) : 0.0f;
             sums[0][p] += gradients[p];
             sums[1][p] = __fmaf_rn(gradients[p], values[p] - c.mean[p], sums[1][p]);
         }
@@ -216,6 +234,11 @@ struct backward {
         const float mean = b.c.mean[p], scale = b.c.scale[p];
         const float g = !relu || dp_normalised(x, mean, scale, b.c.beta[p]) > 0 ? dy : 0.0f;
         return scale * (g - b.center[p] - (x - mean) * b.slope[p]);
+    }
+    template <typename T, int P> __device__ void mark(const float (&unused)[P], size_t at) const
+    {
+        (void)unused;
+        (void)at;
     }
 };
 

@@ -103,6 +103,26 @@ static void assert_same(const struct data *d, const void *found, const void *exp
     assert_memory_equal(found, expected, d->total * dp_type_bytes(d->s->type));
 }
 
+/* Whether there are signs of such numbers. */
+static bool has_signs(const struct data *d)
+{
+    return d->s->type != DP_TYPE_F32 && d->norm.channels % 8 == 0;
+}
+
+/* Bit k of byte i is that of element 8 i + k. */
+static uint8_t *signs_of(const struct data *d, const void *y)
+{
+    float *wide = widened(d->s, y, d->total);
+    uint8_t *signs = dp_zalloc(d->total / 8 + 1, 1);
+
+    assert_non_null(signs);
+    for (size_t i = 0; i < d->total; i++) {
+        signs[i / 8] |= (uint8_t)((wide[i] > 0 ? 1u : 0u) << i % 8);
+    }
+    dp_free(wide);
+    return signs;
+}
+
 /* ---- statistics ---- */
 
 /* Forward of a layer: what it makes of its channels, and y. */
@@ -176,6 +196,29 @@ static void forward_at_once(const struct data *d, const struct forward *f, float
     dp_free(scale);
 }
 
+/* Also where arrays do not begin at a multiple of 16 bytes. */
+static void check_signs(const struct data *d, const struct forward *f)
+{
+    const size_t bytes = dp_type_bytes(d->s->type);
+    uint8_t *found = dp_zalloc(d->total / 8 + 1, 1), *expected = signs_of(d, f->y);
+    char *y = dp_zalloc(d->total + 1, bytes);
+    struct dp_norm norm = d->norm;
+
+    assert_true(found != NULL && y != NULL);
+    norm.signs = found;
+    for (size_t shift = 0; shift < 2; shift++) {
+        memset(found, 0xff, d->total / 8);
+        OK(d->s->ops->norm_apply(d->s, y + shift * bytes, d->x, d->dy, f->mean, f->var,
+                                 d->wide_gamma, d->wide_beta, &norm));
+        OK(d->s->device->synchronize(d->s));
+        assert_same(d, y + shift * bytes, f->y);
+        assert_memory_equal(found, expected, d->total / 8);
+    }
+    dp_free(y);
+    dp_free(expected);
+    dp_free(found);
+}
+
 static void check_forward(struct dp_stream *s, struct size size, float keep)
 {
     struct data d = data_create(s, size, DP_ACT_RELU);
@@ -192,6 +235,9 @@ static void check_forward(struct dp_stream *s, struct size size, float keep)
         assert_same_bits(found.beta, expected.beta, c);
     }
     assert_same(&d, found.y, expected.y);
+    if (has_signs(&d)) {
+        check_signs(&d, &expected);
+    }
     forward_destroy(&found);
     forward_destroy(&expected);
     data_destroy(&d);
@@ -251,11 +297,12 @@ static void backward_one_by_one(const struct data *d, const struct backward *b, 
     dp_free(sums);
 }
 
-/* Over dy, dy2 or neither. */
+/* Over dy, dy2 or neither. Where there are signs, y is not read: it is not a number. */
 static void backward_at_once(struct data *d, struct backward *b, struct join join, float keep,
                              int over)
 {
     void *const places[] = {b->g, d->dy, d->dy2};
+    uint8_t *signs = has_signs(d) && join.masks ? signs_of(d, d->y) : NULL;
     float *slopes = zeros(2 * d->norm.channels);
     struct dp_norm norm = d->norm;
     const struct dp_norm_backward all = {
@@ -276,6 +323,10 @@ static void backward_at_once(struct data *d, struct backward *b, struct join joi
     };
 
     norm.slopes = slopes;
+    norm.signs = signs;
+    if (signs != NULL) {
+        memset(d->y, 0xff, d->total * dp_type_bytes(d->s->type));
+    }
     OK(d->s->ops->norm_backward(d->s, &all, &norm));
     OK(d->s->ops->norm_backward_apply(d->s, b->dx, join.none ? d->dy : all.g, d->x, d->mean, d->var,
                                       d->wide_gamma, d->wide_beta, NULL, all.total, &norm));
@@ -284,6 +335,7 @@ static void backward_at_once(struct data *d, struct backward *b, struct join joi
         memcpy(b->g, all.g, d->total * dp_type_bytes(d->s->type));
     }
     dp_free(slopes);
+    dp_free(signs);
 }
 
 static void check_backward(struct dp_stream *s, struct size size, struct join join, float keep,

@@ -49,7 +49,8 @@ struct dp_loader_config {
     int depth;                        /* slots, the one in use included; 0: DP_LOADER_DEPTH */
     const struct dp_device *device;   /* batches are copied to it; NULL: they are read here */
     const struct dp_augment *augment; /* borrowed; NULL: samples stay as they are */
-    int workers;                      /* threads; 0: as many as the steps' pace needs (pace.h) */
+    int workers;                      /* threads; 0: as many as the steps' pace needs (pace.h),
+                                       * beside a device from all downwards, else from 1 up */
     int workers_most;                 /* of those; 0: 1 */
 };
 

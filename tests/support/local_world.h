@@ -26,6 +26,10 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
  * nothing stays allocated. node_of: NULL: one node. */
 void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg);
 
+/* From now on so many allocations of such a check may fail without a word: of memory to measure on,
+ * without which the first algorithm is taken. 0 as at the start. */
+void let_allocations_fail_unnoticed(int most);
+
 /* From now on memory is shared for the first `requests` of each rank only (dp_local_hub_crowd); -1:
  * for all, as at the start. */
 void local_world_room(int requests);

@@ -280,7 +280,23 @@ static size_t create_receiver(struct dp_group *group, const void *arg)
     return status != DP_OK;
 }
 
-/* Beside a processor one thread copies fast enough; a GPU may need more. */
+/* The threads that a loader begins with. */
+static int first_workers(struct dp_loader_config config, const struct dp_device *pinned)
+{
+    struct dp_loader_report report = {.workers = 0};
+    struct dp_loader *loader = NULL;
+
+    config.global_batch = 32;
+    config.ranks = 1;
+    config.total_steps = 1;
+    config.device = pinned;
+    assert_int_equal(dp_loader_create(&config, &loader), DP_OK);
+    dp_loader_report(loader, &report);
+    dp_loader_destroy(loader);
+    return report.workers;
+}
+
+/* Beside a processor one thread copies fast enough; a GPU may need more, from the begin on. */
 static void more_threads_may_copy_for_a_device_of_its_own_memory(void **state)
 {
     const struct dp_device gpu = {.host_memory = false};
@@ -288,10 +304,14 @@ static void more_threads_may_copy_for_a_device_of_its_own_memory(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_conv, NULL), 0);
-    assert_int_equal(
-        dp_dataset_loader(&run.data, run.config, run.model, NULL, run.device, 6).workers_most, 1);
-    assert_int_equal(
-        dp_dataset_loader(&run.data, run.config, run.model, NULL, &gpu, 6).workers_most, 6);
+    const struct dp_loader_config beside =
+        dp_dataset_loader(&run.data, run.config, run.model, NULL, run.device, 6);
+    const struct dp_loader_config apart =
+        dp_dataset_loader(&run.data, run.config, run.model, NULL, &gpu, 6);
+    assert_int_equal(beside.workers_most, 1);
+    assert_int_equal(apart.workers_most, 6);
+    assert_int_equal(first_workers(beside, NULL), 1);
+    assert_int_equal(first_workers(apart, run.device), 6);
     small_run_destroy(&run);
 }
 

@@ -346,7 +346,7 @@ static void choose(struct dp_loader *loader)
         c->depth = 1; /* filled here, once: there is nothing to do for a thread */
     }
     loader->pace.most = c->cached || most < 1 ? 1 : most;
-    loader->pace.active = c->workers > 0 || c->device != NULL ? loader->pace.most : 1; /* loader.h */
+    loader->pace.active = c->workers > 0 || c->device != NULL ? loader->pace.most : 1;
     loader->taken_at_once = fitting > 1 ? fitting : 1;
     loader->steps_per_epoch = dp_steps_per_epoch(c->count, c->global_batch, c->drop_last);
 }

@@ -133,10 +133,10 @@ static size_t log_prefix(char *text, size_t size, enum dp_log_level level, int r
                          const char *host)
 {
     static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+    const bool names_rank = (level == DP_LOG_ERROR || level == DP_LOG_WARN) && log_ranks > 1;
     const int length =
-        level <= DP_LOG_WARN && log_ranks > 1
-            ? snprintf(text, size, "lockstep: %srank %d (%s): ", names[level], rank, host)
-            : snprintf(text, size, "lockstep: %s", names[level]);
+        names_rank ? snprintf(text, size, "lockstep: %srank %d (%s): ", names[level], rank, host)
+                   : snprintf(text, size, "lockstep: %s", names[level]);
 
     return (size_t)length;
 }

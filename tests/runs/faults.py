@@ -128,7 +128,7 @@ def case_the_one_of_two_ranks_that_changes_files_is_killed():
 
 def case_either_of_two_ranks_has_no_memory():
     for rank in (0, 1):
-        each_of_two(rank, "nomem:alloc", "allocations", [69, 70], 4)
+        each_of_two(rank, "nomem:alloc", "allocations", [69, 70], 8)
         shutil.rmtree(harness.scratch / "begun")
 
 

@@ -57,7 +57,8 @@ def case_the_list_of_equals_fits_the_sources():
         if not lines:
             continue
         same(len(lines), 4, f"the lines of {lines}")
-        path, before, after, _ = lines
+        place, before, after, _ = lines
+        path = place.split()[0]
         mutants = operators.mutants_of(path, pathlib.Path(ROOT / path).read_text())
         check(any((m.before.strip(), m.after.strip()) == (before[2:], after[2:]) for m in mutants),
               f"{path} has no such mutant any more: {before} {after}")

@@ -26,8 +26,12 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
  * nothing stays allocated. node_of: NULL: one node. */
 void check_failing_allocations(int size, const int *node_of, rank_body *body, const void *arg);
 
-/* From now on so many allocations of such a check may fail without a word: of memory to measure on,
- * without which the first algorithm is taken. 0 as at the start. */
+/* Where a GPU lacks memory to measure on, or to check cuDNN's engines on, or for their workspace,
+ * the first algorithm or cublas computes: 27 allocations of a rank in the library on the host,
+ * which ranks reach in any order. */
+enum { MOST_UNNOTICED = 120 };
+
+/* From now on so many allocations of such a check may fail without a word. 0 as at the start. */
 void let_allocations_fail_unnoticed(int most);
 
 /* From now on memory is shared for the first `requests` of each rank only (dp_local_hub_crowd); -1:

@@ -193,7 +193,8 @@ static void send(struct dp_batch_sender *s, uint64_t k, const struct dp_batch *b
         const size_t at = rows.begin - batch->first_row;
         struct part *part = &slot->parts[i];
         if (rows.count > 0 && s->credits[i].allowed > k) {
-            part->note = noted ? (struct dp_batch_note){.skipped = 0} : *note;
+            const struct dp_batch_note none = {.skipped = 0};
+            part->note = noted ? none : *note;
             noted = true;
             dp_p2p_send(link->p2p, &part->noted, i, &part->note, sizeof(part->note));
             dp_p2p_send(link->p2p, &part->images, i, slot->images + at * link->sample_bytes,

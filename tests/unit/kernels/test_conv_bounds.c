@@ -129,8 +129,8 @@ static void nothing_is_written_outside(void **state)
 
     (void)state;
     assert_int_equal(dnnl_engine_create(&engine, dnnl_cpu, 0), dnnl_success);
-    for (int i = 0; i < 7 * 3 * 2 * 3 * 2 * 2; i++) {
-        if (!in_share((size_t)(i + i / 21 + i / 42 + i / 126))) {
+    for (size_t i = 0; i < (size_t)7 * 3 * 2 * 3 * 2 * 2; i++) {
+        if (!in_share(i + i / 21 + i / 42 + i / 126)) {
             continue;
         }
         struct dp_window w = {.in_c = channels[i % 7],

@@ -295,7 +295,9 @@ static void creating_survives_every_failed_allocation(void **state)
 
     if (has_choices()) {
         assert_int_equal(small_run_create(&run, small_own_norm, staged), 0);
+        let_allocations_fail_unnoticed(MOST_UNNOTICED);
         check_failing_allocations(2, NULL, creates, &run);
+        let_allocations_fail_unnoticed(0);
         small_run_destroy(&run);
     }
 }

@@ -360,10 +360,8 @@ static void creating_survives_every_failed_allocation(void **state)
     static const char *const averaged[] = {"train.ema=0.9", NULL};
     (void)state;
 
-    /* Where a GPU lacks memory to check cuDNN's engines on, or for their workspace, cublas computes
-     * the convolution: 27 allocations of a rank in the library on the host, which ranks reach in
-     * any order. */
-    let_allocations_fail_unnoticed(strcmp(tested_device_or("ref"), "cuda") == 0 ? 120 : 0);
+    let_allocations_fail_unnoticed(strcmp(tested_device_or("ref"), "cuda") == 0 ? MOST_UNNOTICED
+                                                                                : 0);
     check_creating(NULL);
     check_creating(averaged);
     let_allocations_fail_unnoticed(0);

@@ -139,6 +139,13 @@ uint64_t dp_process_start(int64_t id)
     return read_stat(id, &now) == 0 ? now.started : 0;
 }
 
+bool dp_process_is_zombie(int64_t id)
+{
+    struct stat_fields now = {0};
+
+    return read_stat(id, &now) == 0 && (now.state == 'Z' || now.state == 'X');
+}
+
 static bool ended_by_poll(const struct dp_process_watch *watch)
 {
     struct pollfd asked = {.fd = watch->fd, .events = POLLIN};

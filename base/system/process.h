@@ -23,6 +23,9 @@ struct dp_process dp_process_self(void);
  * second; 0: none lives; -1: one does, but when it started cannot be found out. */
 int64_t dp_process_started_ns(int64_t id);
 
+/* Whether the process of that number has ended, and nobody has waited for it. */
+bool dp_process_is_zombie(int64_t id);
+
 /* When the living process of that number started, in the kernel's clock ticks since the host did: a
  * later one with the same number has another; 0: none lives, or that cannot be found out. */
 uint64_t dp_process_start(int64_t id);

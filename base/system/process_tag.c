@@ -59,7 +59,8 @@ static const char *last_number(const char *text, const char *end, char before)
                                                                                           : NULL;
 }
 
-/* Whether the process of that number is the one that started then; 0: not known. */
+/* Whether the process of that number is the one that started then; 0: not known. One that has ended
+ * writes nothing any more, whoever should wait for it. */
 static bool lives(long number, uint64_t start)
 {
     uint64_t now;
@@ -67,7 +68,7 @@ static bool lives(long number, uint64_t start)
     if (number <= 0 || (long)(pid_t)number != number) {
         return true;
     }
-    if (kill((pid_t)number, 0) != 0 && errno == ESRCH) {
+    if ((kill((pid_t)number, 0) != 0 && errno == ESRCH) || dp_process_is_zombie(number)) {
         return false;
     }
     now = dp_process_start(number);

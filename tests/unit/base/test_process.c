@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/system/process.h"
+#include "base/system/process_tag.h"
 
 /* A child that does nothing until it is killed. Its name looks like other fields of its state. */
 static pid_t start(void)
@@ -96,6 +98,24 @@ static void a_zombie_has_ended(void **state)
     assert_int_equal(first_wrong(true), 0);
 }
 
+/* Files of a process are deleted as soon as it has ended, also where nobody waits for it. */
+static void what_a_zombie_wrote_is_left_over(void **state)
+{
+    const pid_t id = start();
+    char mine[DP_PROCESS_TAG_BYTES], tag[DP_PROCESS_TAG_BYTES + 32];
+    (void)state;
+
+    assert_true(id > 0);
+    dp_process_tag(mine);
+    *strrchr(mine, '-') = '\0';
+    (void)snprintf(tag, sizeof(tag), "%s-%ld.%llu", mine, (long)id,
+                   (unsigned long long)dp_process_start(id));
+    assert_int_equal(dp_process_judge(tag), DP_PROCESS_ALIVE);
+    assert_true(kill_child(id));
+    assert_int_equal(dp_process_judge(tag), DP_PROCESS_GONE);
+    assert_int_equal(waitpid(id, NULL, 0), id);
+}
+
 static void without_descriptors_a_zombie_has_ended(void **state)
 {
     int status = -1;
@@ -130,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_zombie_has_ended),
+        cmocka_unit_test(what_a_zombie_wrote_is_left_over),
         cmocka_unit_test(without_descriptors_a_zombie_has_ended),
         cmocka_unit_test(without_a_process_nothing_is_watched),
     };

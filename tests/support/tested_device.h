@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/algo_choices.h"
 #include "kernels/device.h"
 
 /* DP_TEST_DEVICE, or `otherwise` where it is not set. Skips the test if this machine has no such
@@ -31,6 +32,18 @@ static inline const char *tested_device_or(const char *otherwise)
 static inline const char *tested_device(void)
 {
     return tested_device_or("cpu");
+}
+
+/* Whether the tested device's libraries are those of tests/cuda_on_host. */
+static inline bool libraries_on_host(void)
+{
+    const struct dp_device *device = NULL;
+    char machine[DP_ALGO_CHOICE_MACHINE] = "";
+
+    if (dp_device_find(tested_device_or("ref"), &device) == DP_OK && device->machine != NULL) {
+        device->machine(machine, sizeof(machine));
+    }
+    return strncmp(machine, "the host", strlen("the host")) == 0;
 }
 
 #endif

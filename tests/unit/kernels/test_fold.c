@@ -42,17 +42,6 @@ static bool is_quick(void)
     return getenv("DP_TEST_QUICK") != NULL;
 }
 
-/* Whether libraries are those on the host. */
-static bool on_host(const struct dp_stream *s)
-{
-    char machine[DP_ALGO_CHOICE_MACHINE] = "";
-
-    if (s->device->machine != NULL) {
-        s->device->machine(machine, sizeof(machine));
-    }
-    return strncmp(machine, "the host", strlen("the host")) == 0;
-}
-
 /* How many choices of convolutions are at least `least` in their first number, of how many. */
 static int count(const struct dp_algo_choices *choices, int least, int *all)
 {
@@ -94,7 +83,7 @@ static void check(enum dp_type type, const struct dp_window *w, size_t n, int le
         k.relu = truth.relu;
         k.keep = truth.keep;
         OK(prepare(s, &k));
-        if (on_host(s)) {
+        if (libraries_on_host()) {
             assert_int_equal(count(choices, least, &all), wanted);
             assert_int_equal(all, 3);
         }

@@ -45,18 +45,6 @@ static void close_stream(struct dp_stream *s, struct dp_algo_choices *algo_choic
     make_host("", "");
 }
 
-/* Whether libraries are those on the host. */
-static bool on_host(void)
-{
-    const struct dp_device *device = NULL;
-    char machine[DP_ALGO_CHOICE_MACHINE] = "";
-
-    if (dp_device_find(tested_device_or("ref"), &device) == DP_OK && device->machine != NULL) {
-        device->machine(machine, sizeof(machine));
-    }
-    return strncmp(machine, "the host", strlen("the host")) == 0;
-}
-
 /* The value of the only choice whose key begins so, and its time; NULL: there is none. */
 static const char *noted(const struct dp_algo_choices *algo_choices, const char *what, double *ms)
 {
@@ -447,7 +435,7 @@ int main(void)
         cmocka_unit_test(a_rectifier_is_undone_where_that_is_fastest),
     };
 
-    if (!on_host()) { /* before anything is allocated, which skipping would leak */
+    if (!libraries_on_host()) { /* before anything is allocated, which skipping would leak */
         puts("skipped: it wants the CUDA libraries of tests/cuda_on_host");
         return 77;
     }

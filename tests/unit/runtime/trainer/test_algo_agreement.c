@@ -167,19 +167,6 @@ static void a_rank_that_could_not_prepare_ends_all(void **state)
 
 /* ---- training ---- */
 
-/* Whether the device's algorithms are those of tests/cuda_on_host, whose times the test sets. */
-static bool has_choices(void)
-{
-    const struct dp_device *device = NULL;
-    char machine[DP_ALGO_CHOICE_MACHINE] = "";
-
-    assert_int_equal(dp_device_find(tested_device_or("ref"), &device), DP_OK);
-    if (device->machine != NULL) {
-        device->machine(machine, sizeof(machine));
-    }
-    return strncmp(machine, "the host", strlen("the host")) == 0;
-}
-
 /* Empty tables, or filled from texts. */
 static void make_tables(const struct small_run *run, const char *const *texts,
                         struct dp_algo_choices **tables)
@@ -263,7 +250,7 @@ static void ranks_that_measured_differently_compute_alike(void **state)
     static const char *const parts[] = {"train.micro_batch=5", "comm.strategy=ipc", NULL};
     (void)state;
 
-    if (has_choices()) {
+    if (libraries_on_host()) {
         check_ranks_that_differ(small_own_norm, tf32);
         check_ranks_that_differ(small_dense, lanes);
         check_ranks_that_differ(small_dense, parts);
@@ -293,7 +280,7 @@ static void creating_survives_every_failed_allocation(void **state)
     struct small_run run;
     (void)state;
 
-    if (has_choices()) {
+    if (libraries_on_host()) {
         assert_int_equal(small_run_create(&run, small_own_norm, staged), 0);
         let_allocations_fail_unnoticed(MOST_UNNOTICED);
         check_failing_allocations(2, NULL, creates, &run);

@@ -72,6 +72,39 @@ def case_mlflow_reads_what_was_added():
     check("run.json" in run["artifacts"] and run["begin"] < run["end"], f"{run}")
 
 
+def damaged_lines(out):
+    """Lines whose times, steps and values no run writes, behind those of the run."""
+    with open(out / "metrics.jsonl", "a") as lines:
+        for time, step, value in ((None, 7, 1), (1e300, 8, 1), (1.5, 1e300, 1), (None, None, 1),
+                                  (1.5, 9, None), (-1e300, 10, 1e300)):
+            lines.write(json.dumps({"type": "step", "time": time, "step": step, "loss": value,
+                                    "lr": value}) + "\n")
+        lines.write('{"type":"step","time":1e999,"step":1e999,"loss":1e999}\n')
+
+
+def case_hostile_texts_and_damaged_lines_hide_no_run():
+    python = python_with("mlflow", "mlflow-skinny==3.17.2")
+    out = harness.scratch / "it's \udcff a\n- \"run\": <b>\\ \U0001f600"
+    name = "quote ' \" \\ <b> {} # \U0001f600"
+    train_well(small_cfg(), "--set", "name=" + json.dumps(name, ensure_ascii=False), "--out",
+               out)
+    damaged_lines(out)
+    with open(out / "config.yaml", "ab") as config:
+        config.write("\n..a: 1\n...: 2\n\u00e9: 3\na/../b: 4\nbytes: \udcff \x1b[31m\r\n"
+                     .encode(errors="surrogateescape") + b"x" * 300 + b": 5\n")
+    same(report(out, "--mlflow", "mlruns", "--no-page").code, 0, "the exit code")
+    (out / "run.json").unlink()  # as while it goes on
+    same(report(out, "--mlflow", "mlruns", "--no-page").code, 0, "the exit code")
+    told = read_store(python, harness.scratch / "mlruns")
+    same(len(told), 1, f"runs in {told}")
+    run = told[0]
+    same((run["experiment"], run["name"], run["tags"]["mlflow.runName"]),
+         (name, *2 * (r"it's \xff a\n- " + '"run": <b>\\ \U0001f600',)), "names")
+    same((run["params"]["__a"], run["params"]["bytes"]), ("1", r"\xff \x1b[31m\r"), "parameters")
+    same([step for step, _, _ in run["history"]["lr"]], [*range(1, 9), 10], "steps with a number")
+    check(not any(key.startswith("run.") for key in run["history"]), f"old figures in {run}")
+
+
 def case_a_killed_run_is_told_so_and_a_store_that_cannot_be_written():
     started, out = harness.begin(small_cfg(), ranks=0)
     started.signal(9)

@@ -3,6 +3,7 @@
 #include "runtime/report/files/mlflow.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -16,6 +17,10 @@
 #include "runtime/report/record/config_keys.h"
 
 enum { LINE_BYTES = 128, TEXT_BYTES = 512, URI_BYTES = 3 * DP_PATH_BYTES, DEPTH_MOST = 2 };
+enum { TAG_BYTES = 4096 };
+
+/* What MLflow and the databases that it moves a store to take for a time in s, and for a step. */
+static const double time_most = 1e11, step_most = 1e15;
 
 /* MLflow's RunStatus. */
 enum { RUNNING = 1, FINISHED = 3, FAILED = 4, KILLED = 5 };
@@ -26,6 +31,8 @@ enum { LOSS, LR, RATE, STEP_MS, EPOCH, TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY, SER
 static const char *const series_names[SERIES] = {"loss",      "lr",           "samples_per_second",
                                                  "step_ms",   "epoch",        "train_loss",
                                                  "test_loss", "test_accuracy"};
+
+static const char figures_begin[] = "run."; /* of the names of numbers of run.json */
 
 struct store {
     char run[DP_PATH_BYTES]; /* its folder */
@@ -50,7 +57,7 @@ static uint64_t hash(const char *text, uint64_t seed)
 }
 
 /* "model.layers[3].dense.units" as "model.layers.3.dense.units"; MLflow takes letters, digits and
- * some signs. */
+ * some signs, but reads no run where a name begins with "..". */
 static void key_of(char out[LINE_BYTES], const char *before, const char *key)
 {
     size_t used = (size_t)snprintf(out, LINE_BYTES, "%s", before);
@@ -62,6 +69,7 @@ static void key_of(char out[LINE_BYTES], const char *before, const char *key)
         }
     }
     out[used] = '\0';
+    memset(out, '_', strspn(out, "."));
 }
 
 /* Between single quotes of YAML. */
@@ -100,6 +108,12 @@ static const char *absolute(const struct dp_run_record *r, char out[DP_PATH_BYTE
     return out;
 }
 
+/* In milliseconds; 0: it is not known. */
+static long long ms_of(double time)
+{
+    return fabs(time) < time_most ? llround(1e3 * time) : 0;
+}
+
 /* ---- folders and small files ---- */
 
 static dp_status make_folder(const char *path)
@@ -118,21 +132,31 @@ static dp_status write_small(const char *folder, const char *inner, const char *
     return dp_file_replace(path, text, strlen(text));
 }
 
+/* A file that MLflow reads as UTF-8. */
+static dp_status write_text(const struct store *s, const char *inner, const char *name,
+                            const char *text)
+{
+    char clean[TAG_BYTES];
+
+    (void)dp_text_clean(text, clean, sizeof(clean));
+    return write_small(s->run, inner, name, clean);
+}
+
 /* ---- what MLflow knows of an experiment and a run ---- */
 
 static dp_status write_experiment(const struct store *s, const char *folder, const char *name)
 {
     char text[URI_BYTES + 2 * TEXT_BYTES], uri[URI_BYTES], quoted[TEXT_BYTES], path[DP_PATH_BYTES];
     char whole[DP_PATH_BYTES];
-    const int64_t begin_ms = llround(1e3 * s->record->history.begin_time);
+    const long long begin_ms = ms_of(s->record->history.begin_time);
 
     DP_TRY(dp_file_join(path, folder, s->experiment_id));
     DP_TRY(make_folder(path));
     quote(quoted, name);
     uri_of(uri, realpath(path, whole) != NULL ? whole : path);
     (void)snprintf(text, sizeof(text),
-                   "artifact_location: '%s'\ncreation_time: %" PRId64 "\nexperiment_id: '%s'\n"
-                   "last_update_time: %" PRId64 "\nlifecycle_stage: active\nname: '%s'\n",
+                   "artifact_location: '%s'\ncreation_time: %lld\nexperiment_id: '%s'\n"
+                   "last_update_time: %lld\nlifecycle_stage: active\nname: '%s'\n",
                    uri, begin_ms, s->experiment_id, begin_ms, quoted);
     return write_small(path, "", "meta.yaml", text);
 }
@@ -165,7 +189,7 @@ static dp_status write_meta(const struct store *s, const char *run_name)
     uri_of(uri, absolute(r, path));
     quote(quoted, run_name);
     if (status_of(r) != RUNNING && isfinite(r->history.last_time)) {
-        (void)snprintf(end, sizeof(end), "%lld", llround(1e3 * r->history.last_time));
+        (void)snprintf(end, sizeof(end), "%lld", ms_of(r->history.last_time));
     }
     (void)snprintf(text, sizeof(text),
                    "artifact_uri: '%s'\nend_time: %s\nentry_point_name: ''\nexperiment_id: '%s'\n"
@@ -173,8 +197,7 @@ static dp_status write_meta(const struct store *s, const char *run_name)
                    "source_type: 4\nsource_version: ''\nstart_time: %lld\nstatus: %d\ntags: []\n"
                    "user_id: lockstep\n",
                    uri, end, s->experiment_id, s->run_id, quoted,
-                   isfinite(r->history.begin_time) ? llround(1e3 * r->history.begin_time) : 0,
-                   status_of(r));
+                   ms_of(r->history.begin_time), status_of(r));
     return write_small(s->run, "", "meta.yaml", text);
 }
 
@@ -182,13 +205,12 @@ static dp_status write_tags(const struct store *s, const char *run_name)
 {
     const struct dp_run_summary *summary = &s->record->summary;
 
-    DP_TRY(write_small(s->run, "tags", "mlflow.runName", run_name));
+    DP_TRY(write_text(s, "tags", "mlflow.runName", run_name));
     if (summary->verdict != NULL) {
-        DP_TRY(write_small(s->run, "tags", "mlflow.note.content", summary->verdict));
+        DP_TRY(write_text(s, "tags", "mlflow.note.content", summary->verdict));
     }
-    return summary->version == NULL
-               ? DP_OK
-               : write_small(s->run, "tags", "lockstep.version", summary->version);
+    return summary->version == NULL ? DP_OK
+                                    : write_text(s, "tags", "lockstep.version", summary->version);
 }
 
 static dp_status write_params(const struct store *s)
@@ -200,8 +222,8 @@ static dp_status write_params(const struct store *s)
     DP_TRY(dp_config_keys_parse(s->record->config, &keys));
     for (int i = 0; i < keys.count && status == DP_OK; i++) {
         key_of(name, "", keys.entries[i].key);
-        if (name[strspn(name, ".")] != '\0') { /* else no key of a configuration, nor of a file */
-            status = write_small(s->run, "params", name, keys.entries[i].value);
+        if (name[0] != '\0') { /* else no key of a configuration, nor of a file */
+            status = write_text(s, "params", name, keys.entries[i].value);
         }
     }
     dp_config_keys_release(&keys);
@@ -215,7 +237,7 @@ static void add_value(struct store *s, int series, double time, double value, do
 {
     char line[LINE_BYTES], path[DP_PATH_BYTES], inner[64];
 
-    if (s->status != DP_OK || isnan(step) || (isnan(value) && series != LOSS)) {
+    if (s->status != DP_OK || !(fabs(step) < step_most) || (isnan(value) && series != LOSS)) {
         return;
     }
     if (!s->open[series]) {
@@ -224,7 +246,7 @@ static void add_value(struct store *s, int series, double time, double value, do
         s->status = s->status == DP_OK ? dp_file_create(&s->series[series], path) : s->status;
         s->open[series] = s->status == DP_OK;
     }
-    (void)snprintf(line, sizeof(line), "%.0f %.9g %.0f\n", 1e3 * time, value, step);
+    (void)snprintf(line, sizeof(line), "%lld %.9g %.0f\n", ms_of(time), value, step);
     if (s->open[series]) {
         s->status = dp_file_append(&s->series[series], line, strlen(line));
     }
@@ -288,7 +310,6 @@ static dp_status write_figures(const struct store *s, const struct dp_json *obje
                                const char *before, int depth)
 {
     const struct dp_run_record *r = s->record;
-    const double end = isfinite(r->history.last_time) ? r->history.last_time : 0.0;
     struct dp_json_member member = {0};
     char name[LINE_BYTES], inner[LINE_BYTES], line[LINE_BYTES];
     double value;
@@ -299,8 +320,8 @@ static dp_status write_figures(const struct store *s, const struct dp_json *obje
             (void)snprintf(inner, sizeof(inner), "%.120s.", name);
             DP_TRY(write_figures(s, member.value, inner, depth + 1));
         } else if (dp_json_real(member.value, &value)) {
-            (void)snprintf(line, sizeof(line), "%.0f %.9g %" PRId64 "\n", 1e3 * end, value,
-                           r->summary.steps);
+            (void)snprintf(line, sizeof(line), "%lld %.9g %" PRId64 "\n",
+                           ms_of(r->history.last_time), value, r->summary.steps);
             DP_TRY(write_small(s->run, "metrics", name, line));
         }
     }
@@ -308,6 +329,40 @@ static dp_status write_figures(const struct store *s, const struct dp_json *obje
 }
 
 /* ---- all of it ---- */
+
+/* Whether a metric is one that this file writes: others are of whoever logged them. */
+static bool is_ours(const char *metric)
+{
+    for (int i = 0; i < SERIES; i++) {
+        if (strcmp(metric, series_names[i]) == 0) {
+            return true;
+        }
+    }
+    return strncmp(metric, figures_begin, strlen(figures_begin)) == 0;
+}
+
+/* What was known when the run was added before, and may not be any more: of a run that went on
+ * since there is no run.json until it ends. */
+static dp_status forget(const struct store *s)
+{
+    char path[DP_PATH_BYTES];
+    const struct dirent *entry;
+    DIR *metrics;
+
+    DP_TRY(dp_file_join(path, s->run, "tags/mlflow.note.content"));
+    (void)dp_disk_unlink(path);
+    DP_TRY(dp_file_join(path, s->run, "metrics"));
+    metrics = opendir(path);
+    while (metrics != NULL && (entry = readdir(metrics)) != NULL) {
+        if (is_ours(entry->d_name)) {
+            (void)dp_disk_unlink_at(dirfd(metrics), entry->d_name);
+        }
+    }
+    if (metrics != NULL) {
+        (void)closedir(metrics);
+    }
+    return DP_OK;
+}
 
 static dp_status make_folders(const struct store *s)
 {
@@ -349,10 +404,11 @@ static dp_status write_all(struct store *s, const char *folder)
     DP_TRY(name_run(s, folder, experiment));
     DP_TRY(write_experiment(s, folder, experiment));
     DP_TRY(make_folders(s));
+    DP_TRY(forget(s));
     DP_TRY(write_tags(s, run_name));
     DP_TRY(write_params(s));
     DP_TRY(write_series(s));
-    DP_TRY(s->record->json == NULL ? DP_OK : write_figures(s, s->record->json, "run.", 0));
+    DP_TRY(s->record->json == NULL ? DP_OK : write_figures(s, s->record->json, figures_begin, 0));
     return write_meta(s, run_name); /* last: without it MLflow sees no run */
 }
 

@@ -49,6 +49,16 @@ def case_a_finished_run_has_its_figures():
     check(found["lockstep_samples_per_second"] > 0, "samples/s")
 
 
+def case_a_name_as_long_as_names_may_be_is_whole():
+    path = harness.scratch / "lockstep.prom"
+    for name in (64 * "\u00e9", 128 * '"'):
+        train_well(small_cfg(), "--out", harness.scratch / "out", "--set",
+                   f"report.prometheus={path}", "--set",
+                   "name=" + json.dumps(name, ensure_ascii=False))
+        same({run for _, run in figures(path).values()}, {name}, "the name of the run")
+        harness.shutil.rmtree(harness.scratch / "out")
+
+
 def case_a_run_that_goes_on_is_seen():
     path = harness.scratch / "lockstep.prom"
     started, _ = begin(small_cfg(), "--set", f"report.prometheus={path}", ranks=2)

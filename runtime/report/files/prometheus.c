@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LABEL_BYTES = 256, LINE_BYTES = 512, TEXT_BYTES = 16 * 1024 };
+/* A label has room for a name of which each byte is escaped. */
+enum { LABEL_BYTES = 2 * DP_HISTORY_NAME, LINE_BYTES = 512, TEXT_BYTES = 16 * 1024 };
 
-/* A text as the value of a label: what is longer is cut. */
+/* A text as the value of a label. */
 static void escape(const char *text, char out[LABEL_BYTES])
 {
     size_t used = 0;

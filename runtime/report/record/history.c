@@ -1,9 +1,9 @@
 #include "runtime/report/record/history.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/report/ledger.h"
 
 enum { BLOCKS_MOST = 16, BLOCKS_LEAST = 4 };
@@ -83,7 +83,7 @@ static void copy_name(char to[DP_HISTORY_NAME], const struct dp_json *line, cons
 {
     const char *text = dp_json_text(dp_json_get(line, key));
 
-    (void)snprintf(to, DP_HISTORY_NAME, "%s", text == NULL ? "" : text);
+    (void)dp_text_clean(text == NULL ? "" : text, to, DP_HISTORY_NAME);
 }
 
 static void take_start(struct dp_history *h, const struct dp_json *line)

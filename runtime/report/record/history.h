@@ -12,7 +12,7 @@
 
 #include "runtime/report/files/metrics_reader.h"
 
-enum { DP_HISTORY_POINTS = 512, DP_HISTORY_EVALS = 256, DP_HISTORY_NAME = 128 };
+enum { DP_HISTORY_POINTS = 512, DP_HISTORY_EVALS = 256, DP_HISTORY_NAME = 160 };
 
 struct dp_history_point {
     int64_t first, last;      /* steps */

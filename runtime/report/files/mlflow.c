@@ -196,8 +196,8 @@ static dp_status write_meta(const struct store *s, const char *run_name)
                    "lifecycle_stage: active\nrun_id: %s\nrun_name: '%s'\nsource_name: ''\n"
                    "source_type: 4\nsource_version: ''\nstart_time: %lld\nstatus: %d\ntags: []\n"
                    "user_id: lockstep\n",
-                   uri, end, s->experiment_id, s->run_id, quoted,
-                   ms_of(r->history.begin_time), status_of(r));
+                   uri, end, s->experiment_id, s->run_id, quoted, ms_of(r->history.begin_time),
+                   status_of(r));
     return write_small(s->run, "", "meta.yaml", text);
 }
 

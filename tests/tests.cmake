@@ -53,6 +53,7 @@ add_dependencies(test_gpu_sensors dp_fake_nvml)
 # Compares numbers of cuDNN's headers, where CUDA is built; calls CUDA itself.
 target_compile_definitions(test_cudnn PRIVATE ${dp_have_cuda})
 target_link_libraries(test_cudnn PRIVATE ${dp_cuda_headers})
+target_compile_definitions(test_fold_pieces PRIVATE ${dp_have_cuda})
 target_compile_definitions(test_nvtx PRIVATE ${dp_have_cuda})
 target_link_libraries(test_nvtx PRIVATE ${dp_cuda_headers})
 target_link_libraries(test_cuda_on_host PRIVATE ${dp_cuda_headers})
@@ -89,7 +90,7 @@ if(NOT DP_CUDA STREQUAL "off")
   endif()
   # Of operations, on memory of the tests (tests/support/reach.h).
   foreach(noun ops conv norm norm_whole pool dense softmax output_loss optimizer narrow layer
-      batchnorm code_ops cudnn fold grad_norm forms recorded_memory)
+      batchnorm code_ops cudnn fold fold_pieces grad_norm forms recorded_memory)
     dp_cuda_test(${noun}_cuda ${noun})
   endforeach()
   dp_cuda_test(conv_cublas_cuda conv DP_TEST_CONV=cublas)

@@ -48,18 +48,26 @@ static int plain_forms(const struct dp_cudnn_chooser *c, struct dp_cudnn_form fo
     return count;
 }
 
+/* A gradient in the narrow type is rounded once; that of each piece would be. */
+static bool may_be_folded(const struct dp_cudnn_chooser *c, const struct dp_cudnn_form *form)
+{
+    return dp_cudnn_may_fold(c->conv, c->stream->type) &&
+           (c->conv->use == DP_CONV_FORWARD || form->weights == DP_TYPE_F32 ||
+            dp_cudnn_pieces(c->conv, true) == 1);
+}
+
 static int forms_of(const struct dp_cudnn_chooser *c, struct dp_cudnn_form forms[FORMS])
 {
     const int plain = plain_forms(c, forms);
+    int count = plain;
 
-    if (!dp_cudnn_may_fold(c->conv, c->stream->type)) {
-        return plain;
-    }
     for (int i = 0; i < plain; i++) {
-        forms[plain + i] = forms[i];
-        forms[plain + i].folded = true;
+        if (may_be_folded(c, &forms[i])) {
+            forms[count] = forms[i];
+            forms[count++].folded = true;
+        }
     }
-    return 2 * plain;
+    return count;
 }
 
 /* Bytes that a plan may want: no more than a part of what is free, and little for small images:
@@ -86,7 +94,7 @@ static dp_status try_form(const struct dp_cudnn_chooser *c, const struct dp_cudn
                                           .fuses = form->fused,
                                           .loses_nan = form->loses_nan,
                                           .workspace_bytes = workspace_most(c)};
-    const struct dp_conv_case conv = form->folded ? dp_cudnn_folded(c->conv) : *c->conv;
+    const struct dp_conv_case conv = dp_cudnn_planned(c->conv, form->folded);
 
     return dp_cudnn_plan_create(c->library, c->handle, &conv, &request, search, plan);
 }
@@ -189,18 +197,22 @@ static void choice_key(const struct dp_cudnn_chooser *chooser, char key[DP_ALGO_
 {
     const struct dp_stream *s = chooser->stream;
     const struct dp_conv_case *c = chooser->conv;
-    char text[DP_CONV_TEXT];
+    const bool folds = dp_cudnn_may_fold(c, s->type);
+    const size_t pieces = dp_cudnn_pieces(c, folds);
+    char text[DP_CONV_TEXT], how[32] = "";
 
+    if (pieces > 1) {
+        (void)snprintf(how, sizeof(how), " by %zu rows", c->rows / pieces);
+    }
     dp_cuda_conv_text(text, &c->window, c->rows);
-    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s%s%s",
+    (void)snprintf(key, DP_ALGO_CHOICE_KEY, "%s %.96s stride %zu padding %zu %s%s%s%s%s%s",
                    c->use == DP_CONV_FORWARD         ? "convolution"
                    : c->use == DP_CONV_BACKWARD_DATA ? "convolution back to data"
                                                      : "convolution back to weights",
                    text, c->window.stride, c->window.padding,
                    dp_device_arithmetic(s->device, s->type, s->tf32 && s->type == DP_TYPE_F32),
                    c->bias != 0 ? " bias" : "", c->act == DP_ACT_RELU ? " relu" : "",
-                   dp_cudnn_may_fold(c, s->type) ? " or folded" : "",
-                   may_be_cublas(chooser) ? " or cublas" : "");
+                   folds ? " or folded" : "", how, may_be_cublas(chooser) ? " or cublas" : "");
 }
 
 /* The first number of a value; FOLDED is added. */
@@ -250,12 +262,12 @@ static dp_status recall(const struct dp_cudnn_chooser *c, const char *value,
                                            .pick = &pick,
                                            .clock = trial != NULL ? &clock : NULL,
                                            .best_ms = INFINITY};
-    const struct dp_cudnn_form form = {
+    struct dp_cudnn_form form = {
         .fused = number[0] % FOLDED == FUSED || number[0] % FOLDED == FUSED_LOSES_NAN,
         .loses_nan = number[0] % FOLDED == FUSED_LOSES_NAN,
-        .folded = number[0] >= FOLDED && dp_cudnn_may_fold(c->conv, c->stream->type),
         .weights = number[1] == DP_TYPE_F32 ? DP_TYPE_F32 : c->stream->type};
 
+    form.folded = number[0] >= FOLDED && may_be_folded(c, &form);
     return consider(c, &form, &search, trial, best, &found);
 }
 

@@ -145,29 +145,24 @@ static struct dp_conv_case key_of(const struct dp_window *w, size_t rows, unsign
         .act = (uses & DP_CONV_RELU) != 0 ? DP_ACT_RELU : DP_ACT_NONE};
 }
 
-/* What a plan works on: the window, or the folded one. */
-static struct dp_window planned_window(const struct dp_conv *conv)
-{
-    return conv->form.folded ? dp_cuda_folded(&conv->key.window) : conv->key.window;
-}
-
 /* Scratch memory for a plan and the passes before and after it. */
 static dp_status grow(struct dp_stream *s, struct dp_convs *convs, const struct dp_conv *conv)
 {
-    const struct dp_window w = planned_window(conv);
-    const size_t width = dp_type_bytes(s->type);
+    const struct dp_conv_case planned = dp_cudnn_planned(&conv->key, conv->form.folded);
+    const size_t weights = dp_window_weights(&planned.window), width = dp_type_bytes(s->type);
+    const size_t pieces = dp_cudnn_pieces(&conv->key, conv->form.folded);
 
     DP_TRY(dp_cuda_scratch_grow(s, &convs->workspace, conv->plan.workspace_bytes, NULL));
     if (conv->key.use == DP_CONV_BACKWARD_WEIGHTS) {
-        DP_TRY(dp_cuda_scratch_grow(
-            s, &convs->gradient, dp_window_weights(&w) * dp_type_bytes(conv->form.weights), NULL));
+        DP_TRY(dp_cuda_scratch_grow(s, &convs->gradient,
+                                    pieces * weights * dp_type_bytes(conv->form.weights), NULL));
     }
     if (!conv->form.folded) {
         return DP_OK;
     }
-    DP_TRY(
-        dp_cuda_scratch_grow(s, &convs->images, conv->key.rows * dp_window_in(&w) * width, NULL));
-    return dp_cuda_scratch_grow(s, &convs->weights, dp_window_weights(&w) * width, NULL);
+    DP_TRY(dp_cuda_scratch_grow(s, &convs->images,
+                                planned.rows * dp_window_in(&planned.window) * width, NULL));
+    return dp_cuda_scratch_grow(s, &convs->weights, weights * width, NULL);
 }
 
 /* Without memory there is no plan, and no error: cublas takes less. */
@@ -267,19 +262,16 @@ static void note_path(const struct dp_stream *s, const struct dp_cudnn_plan *pla
     }
 }
 
-static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, const void *x,
-                     const void *w, const void *y, const void *bias)
+static dp_status run_plan(const struct dp_stream *s, const struct dp_conv *conv,
+                          const struct dp_cudnn_arrays *arrays)
 {
     const struct dp_convs *convs = dp_cuda_of(s)->convs;
-    const struct dp_window window = planned_window(conv);
-    const void *const given[] = {x, w, y, bias, convs->workspace.memory};
+    const struct dp_conv_case planned = dp_cudnn_planned(&conv->key, conv->form.folded);
+    const void *const given[] = {arrays->x, arrays->w, arrays->y, arrays->bias};
     const size_t multiples[] = {
-        dp_cudnn_alignment(s->type, dp_window_in(&window)), DP_CUDNN_ALIGNMENT,
-        dp_cudnn_alignment(s->type, dp_window_out(&window)), DP_CUDNN_ALIGNMENT};
-    struct dp_cudnn_arrays arrays;
+        dp_cudnn_alignment(s->type, dp_window_in(&planned.window)), DP_CUDNN_ALIGNMENT,
+        dp_cudnn_alignment(s->type, dp_window_out(&planned.window)), DP_CUDNN_ALIGNMENT};
 
-    /* cuDNN takes what it only reads without const, too. */
-    memcpy(&arrays, given, sizeof(arrays));
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)given[i] % multiples[i] != 0) {
             return DP_FAIL(DP_ERR_ARG, "a convolution on an array at %p: not a multiple of %zu",
@@ -287,19 +279,29 @@ static dp_status run(const struct dp_stream *s, const struct dp_conv *conv, cons
         }
     }
     note_path(s, &conv->plan);
-    const int result = dp_cudnn_plan_try(convs->library, convs->handle, &conv->plan, &arrays);
+    const int result = dp_cudnn_plan_try(convs->library, convs->handle, &conv->plan, arrays);
     return result == 0 ? DP_OK : run_failed(s, conv, result);
 }
 
-/* x, or its folded images. */
-static dp_status images_of(struct dp_stream *s, const struct dp_conv *conv, const void **x)
+static dp_status run(struct dp_stream *s, const struct dp_conv *conv, const void *x, const void *w,
+                     const void *y, const void *bias)
 {
+    const struct dp_convs *convs = dp_cuda_of(s)->convs;
     const struct dp_conv_case *key = &conv->key;
-    const struct dp_cuda_scratch *images = &dp_cuda_of(s)->convs->images;
+    const size_t pieces = dp_cudnn_pieces(key, conv->form.folded);
+    const void *const given[] = {x, w, y, bias, convs->workspace.memory};
+    struct dp_cudnn_arrays arrays, piece;
 
-    if (conv->form.folded) {
-        DP_TRY(dp_cuda_fold_images(s, images->memory, *x, &key->window, key->rows));
-        *x = images->memory;
+    /* cuDNN takes what it only reads without const, too. */
+    memcpy(&arrays, given, sizeof(arrays));
+    for (size_t i = 0; i < pieces; i++) {
+        piece = dp_cudnn_piece(key, &conv->form, s->type, &arrays, i);
+        if (conv->form.folded) {
+            DP_TRY(dp_cuda_fold_images(s, convs->images.memory, piece.x, &key->window,
+                                       key->rows / pieces));
+            piece.x = convs->images.memory;
+        }
+        DP_TRY(run_plan(s, conv, &piece));
     }
     return DP_OK;
 }
@@ -310,7 +312,6 @@ dp_status dp_cudnn_conv_forward(struct dp_stream *s, const struct dp_conv *conv,
     const struct dp_window *w = &conv->key.window;
     void *folded = dp_cuda_of(s)->convs->weights.memory;
 
-    DP_TRY(images_of(s, conv, &x));
     if (conv->form.folded) {
         DP_TRY(dp_cuda_fold_weights(s, folded, weights, w));
     }
@@ -336,10 +337,11 @@ dp_status dp_cudnn_conv_backward_weights(struct dp_stream *s, const struct dp_co
                           (uintptr_t)dw % DP_CUDNN_ALIGNMENT == 0;
     void *gradient = in_place ? dw : dp_cuda_of(s)->convs->gradient.memory;
 
-    DP_TRY(images_of(s, conv, &x));
+    /* Changes dw after the last piece, or cublas could not take over. */
     DP_TRY(run(s, conv, x, gradient, dy, NULL));
     if (conv->form.folded) {
-        return dp_cuda_unfold_grad(s, dw, gradient, conv->form.weights, w, keep);
+        return dp_cuda_unfold_grad(s, dw, gradient, conv->form.weights,
+                                   dp_cudnn_pieces(&conv->key, true), w, keep);
     }
     return in_place
                ? DP_OK

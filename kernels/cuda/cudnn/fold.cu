@@ -10,7 +10,8 @@ extern "C" {
 }
 #include "kernels/cuda/launch.h"
 
-enum { MOST_CHANNELS = 64, PACK = 8 /* 16 bytes of a type of 2 */ };
+enum { MOST_CHANNELS = 64, WIDTH = 2 /* bytes of a type */, PACK = 16 / WIDTH };
+enum { PIECE_BYTES = 32 << 20 /* of folded images, at most */, PIECE_ROWS = 32 /* at least */ };
 
 extern "C" bool dp_cuda_folds(const struct dp_window *w, enum dp_type type)
 {
@@ -32,6 +33,19 @@ extern "C" struct dp_window dp_cuda_folded(const struct dp_window *w)
     f.stride = 1;
     f.padding = 0;
     return f;
+}
+
+/* The fewest pieces that are small enough. Where none of that many rows is, the most pieces. */
+extern "C" size_t dp_cuda_fold_rows(const struct dp_window *w, size_t rows)
+{
+    const struct dp_window f = dp_cuda_folded(w);
+    const size_t image = dp_window_in(&f) * WIDTH;
+    size_t found = rows;
+
+    for (size_t n = 2; found * image > PIECE_BYTES && rows / n >= PIECE_ROWS; n++) {
+        found = rows % n == 0 ? rows / n : found;
+    }
+    return found;
 }
 
 /* One pack of channels of a folded pixel a thread. `run`: elements of x that lie next to each other
@@ -116,24 +130,32 @@ extern "C" dp_status dp_cuda_fold_weights(struct dp_stream *s, void *to, const v
 }
 
 template <typename T>
-static __global__ void gradient_kernel(float *dw, const T *folded, struct dp_window w,
-                                       struct dp_window f, float keep, size_t count)
+static __global__ void gradient_kernel(float *dw, const T *folded, size_t pieces,
+                                       struct dp_window w, struct dp_window f, float keep,
+                                       size_t count)
 {
+    const size_t piece = (size_t)w.out_c * f.kernel_h * f.kernel_w * f.in_c;
+
     for (size_t i = dp_thread(); i < count; i += dp_threads()) {
-        const float value = dp_wide(folded[place_of(w, f, i)]);
+        const T *from = folded + place_of(w, f, i);
+        float value = dp_wide(from[0]);
+        for (size_t p = 1; p < pieces; p++) {
+            value += dp_wide(from[p * piece]);
+        }
         dw[i] = keep != 0 ? dw[i] + value : value;
     }
 }
 
 extern "C" dp_status dp_cuda_unfold_grad(struct dp_stream *s, float *dw, const void *folded,
-                                         enum dp_type type, const struct dp_window *w, float keep)
+                                         enum dp_type type, size_t pieces,
+                                         const struct dp_window *w, float keep)
 {
     const struct dp_window f = dp_cuda_folded(w);
     const size_t count = dp_window_weights(w);
 
     DP_BY_TYPE(type, T, {
         DP_LAUNCH(gradient_kernel<T>, dp_blocks(s, count), DP_THREADS, 0, s, dw, (const T *)folded,
-                  *w, f, keep, count);
+                  pieces, *w, f, keep, count);
     });
     return DP_CUDA(cudaGetLastError());
 }

@@ -11,6 +11,11 @@
  * in_c channels, is 0. Products are those of the convolution and zeros, in another order. The first
  * one of resnet50, 224x224x3 by 7x7 with stride 2, becomes 115x115x16 by 4x4: 1.7 times the
  * products, but in vectors of 16 channels instead of 3.
+ *
+ * Folded images lie in scratch memory. Where those of a batch would be large, it is folded and
+ * convolved in pieces, one after another: of that convolution in 4 of 64 rows at a batch of 256,
+ * whose images are 26 MiB each (computed). Gradients of weights of all pieces are kept until the
+ * last one, then added.
  */
 #ifndef DP_KERNELS_CUDA_CUDNN_FOLD_H
 #define DP_KERNELS_CUDA_CUDNN_FOLD_H
@@ -23,6 +28,9 @@ bool dp_cuda_folds(const struct dp_window *w, enum dp_type type);
 /* The window after folding; its padding is 0. */
 struct dp_window dp_cuda_folded(const struct dp_window *w);
 
+/* Rows of a piece, which divide `rows`; they depend on the window and on nothing else. */
+size_t dp_cuda_fold_rows(const struct dp_window *w, size_t rows);
+
 /* to [rows, folded image] = x, in the stream's type. Errors: DP_ERR_CUDA, as below. */
 DP_CHECKED dp_status dp_cuda_fold_images(struct dp_stream *s, void *to, const void *x,
                                          const struct dp_window *w, size_t rows);
@@ -31,8 +39,9 @@ DP_CHECKED dp_status dp_cuda_fold_images(struct dp_stream *s, void *to, const vo
 DP_CHECKED dp_status dp_cuda_fold_weights(struct dp_stream *s, void *to, const void *weights,
                                           const struct dp_window *w);
 
-/* dw = keep dw + the gradient of folded weights, of `type`. */
+/* dw = keep dw + the sum of `pieces` gradients of folded weights, of `type`, in float32. */
 DP_CHECKED dp_status dp_cuda_unfold_grad(struct dp_stream *s, float *dw, const void *folded,
-                                         enum dp_type type, const struct dp_window *w, float keep);
+                                         enum dp_type type, size_t pieces,
+                                         const struct dp_window *w, float keep);
 
 #endif

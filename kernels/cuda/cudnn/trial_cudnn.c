@@ -31,15 +31,17 @@ static size_t cut(struct dp_cudnn_trial *trial, char *memory)
     const struct dp_conv_case *conv = trial->chooser->conv;
     const enum dp_type type = trial->chooser->stream->type;
     const bool folds = dp_cudnn_may_fold(conv, type);
-    const struct dp_window *w = &conv->window, folded = folds ? dp_cuda_folded(w) : *w;
+    const struct dp_conv_case folded = dp_cudnn_planned(conv, folds);
+    const size_t folded_weights = dp_window_weights(&folded.window) * dp_cudnn_pieces(conv, folds);
+    const struct dp_window *w = &conv->window;
     const size_t width = dp_type_bytes(type);
     const size_t sizes[PARTS] = {conv->rows * dp_window_in(w) * width,
                                  dp_window_weights(w) * sizeof(float),
                                  conv->rows * dp_window_out(w) * width,
                                  dp_window_weights(w) * sizeof(float),
                                  w->out_c * width,
-                                 folds ? conv->rows * dp_window_in(&folded) * width : 0,
-                                 folds ? dp_window_weights(&folded) * sizeof(float) : 0};
+                                 folds ? folded.rows * dp_window_in(&folded.window) * width : 0,
+                                 folds ? folded_weights * sizeof(float) : 0};
     char *parts[PARTS];
     size_t all = 0;
 
@@ -69,7 +71,7 @@ dp_status dp_cudnn_trial_create(struct dp_cudnn_trial *trial)
     return dp_cuda_clock_open(&trial->clock);
 }
 
-/* The passes before the plan, and what it then works on. */
+/* What the plan works on, but for folded images, and the pass that is done once before it. */
 static dp_status begin(const struct dp_cudnn_trial *t, struct dp_cudnn_arrays *arrays)
 {
     const struct dp_conv_case *conv = t->chooser->conv;
@@ -79,15 +81,31 @@ static dp_status begin(const struct dp_cudnn_trial *t, struct dp_cudnn_arrays *a
     if (!t->form.folded) {
         return DP_OK;
     }
-    arrays->x = t->images;
     arrays->w = t->weights;
-    DP_TRY(dp_cuda_fold_images(s, t->images, t->arrays.x, &conv->window, conv->rows));
     return conv->use == DP_CONV_FORWARD
                ? dp_cuda_fold_weights(s, t->weights, t->arrays.w, &conv->window)
                : DP_OK;
 }
 
-/* The passes after it. */
+/* Folds the images of a piece, and runs the plan. */
+static dp_status run_piece(const struct dp_cudnn_trial *t, struct dp_cudnn_arrays *piece)
+{
+    const struct dp_cudnn_chooser *c = t->chooser;
+
+    if (t->form.folded) {
+        DP_TRY(dp_cuda_fold_images(c->stream, t->images, piece->x, &c->conv->window,
+                                   c->conv->rows / dp_cudnn_pieces(c->conv, true)));
+        piece->x = t->images;
+    }
+    const int result = dp_cudnn_plan_try(c->library, c->handle, t->plan, piece);
+    if (result != 0) {
+        DP_DEBUG("an engine of cuDNN does not run: %s", c->library->error_text(result));
+        return DP_ERR_UNAVAILABLE;
+    }
+    return DP_OK;
+}
+
+/* The passes after all pieces. */
 static dp_status finish(const struct dp_cudnn_trial *t)
 {
     const struct dp_conv_case *conv = t->chooser->conv;
@@ -95,8 +113,8 @@ static dp_status finish(const struct dp_cudnn_trial *t)
     const void *bias = conv->bias != 0 ? t->arrays.bias : NULL;
 
     if (conv->use == DP_CONV_BACKWARD_WEIGHTS && t->form.folded) {
-        return dp_cuda_unfold_grad(s, t->gradient, t->weights, t->form.weights, &conv->window,
-                                   0.0f);
+        return dp_cuda_unfold_grad(s, t->gradient, t->weights, t->form.weights,
+                                   dp_cudnn_pieces(conv, true), &conv->window, 0.0f);
     }
     if (conv->use == DP_CONV_BACKWARD_WEIGHTS && t->form.weights != DP_TYPE_F32) {
         return dp_cuda_keep_grad(s, t->gradient, t->arrays.w, t->form.weights,
@@ -112,13 +130,13 @@ static dp_status trial_run(void *context)
 {
     const struct dp_cudnn_trial *t = context;
     const struct dp_cudnn_chooser *c = t->chooser;
-    struct dp_cudnn_arrays arrays;
+    const size_t pieces = dp_cudnn_pieces(c->conv, t->form.folded);
+    struct dp_cudnn_arrays arrays, piece;
 
     DP_TRY(begin(t, &arrays));
-    const int result = dp_cudnn_plan_try(c->library, c->handle, t->plan, &arrays);
-    if (result != 0) {
-        DP_DEBUG("an engine of cuDNN does not run: %s", c->library->error_text(result));
-        return DP_ERR_UNAVAILABLE;
+    for (size_t i = 0; i < pieces; i++) {
+        piece = dp_cudnn_piece(c->conv, &t->form, c->stream->type, &arrays, i);
+        DP_TRY(run_piece(t, &piece));
     }
     return finish(t);
 }

@@ -189,8 +189,8 @@ static void show_progress(void *context, const struct dp_pack_progress *p)
         return;
     }
     due = p->seconds + (out->terminal ? 0.2 : 5.0);
-    (void)dp_grouped(done, (double)p->done);
-    (void)dp_grouped(all, (double)p->all);
+    (void)dp_grouped_count(done, p->done);
+    (void)dp_grouped_count(all, p->all);
     (void)dp_grouped(speed, rate);
     if (out->terminal) {
         dp_progress_rewrite(out, "packing: %s of %s samples, %s samples/s, %.0f s left", done, all,

@@ -300,16 +300,6 @@ static void describe_fallback(const struct dp_run_job *job, struct dp_progress *
     }
 }
 
-/* dp_grouped() is for rates, and gives small ones decimals. */
-static const char *count_text(char text[DP_GROUPED_BYTES], size_t count)
-{
-    if (count >= 100) {
-        return dp_grouped(text, (double)count);
-    }
-    (void)snprintf(text, DP_GROUPED_BYTES, "%zu", count);
-    return text;
-}
-
 void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
 {
     const struct dp_group *group = job->world->train;
@@ -334,7 +324,7 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     describe_fallback(job, progress);
     dp_progress_line(
         progress, "data %s: %s training rows, global batch %d, %llu step%s an epoch, %llu step%s",
-        c->data.source, count_text(samples, job->data.train_count), c->train.global_batch,
+        c->data.source, dp_grouped_count(samples, job->data.train_count), c->train.global_batch,
         (unsigned long long)job->steps_per_epoch, dp_plural(job->steps_per_epoch),
         (unsigned long long)job->total_steps, dp_plural(job->total_steps));
     dp_gpu_peers_describe(job->world->all, gpus, sizeof(gpus));

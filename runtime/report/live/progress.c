@@ -130,6 +130,15 @@ const char *dp_grouped(char text[DP_GROUPED_BYTES], double value)
     return text;
 }
 
+const char *dp_grouped_count(char text[DP_GROUPED_BYTES], uint64_t count)
+{
+    if (count >= 100) {
+        return dp_grouped(text, (double)count);
+    }
+    (void)snprintf(text, DP_GROUPED_BYTES, "%" PRIu64, count);
+    return text;
+}
+
 /* "0:21", "12:05", "3:04:05", or "-". */
 static const char *duration(char text[SHORT_BYTES], double seconds)
 {

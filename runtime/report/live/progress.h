@@ -62,4 +62,7 @@ enum { DP_GROUPED_BYTES = 48 };
  * Returns `text`. */
 const char *dp_grouped(char text[DP_GROUPED_BYTES], double value);
 
+/* A count of things, always whole: "12", "12,345". Returns `text`. */
+const char *dp_grouped_count(char text[DP_GROUPED_BYTES], uint64_t count);
+
 #endif

@@ -227,7 +227,7 @@ static void tell_progress(void *context, size_t done, size_t all)
     if (now >= report->next_ns && done > 0) {
         report->next_ns = now + PROGRESS_NS;
         dp_progress_line(report->progress, "loading samples: %s of %s, %.0f s left",
-                         dp_grouped(count, (double)done), dp_grouped(whole, (double)all),
+                         dp_grouped_count(count, done), dp_grouped_count(whole, all),
                          seconds * (double)(all - done) / (double)done);
     }
 }

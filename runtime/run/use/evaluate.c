@@ -125,7 +125,7 @@ static void print_line(const struct dp_run_job *job, const struct dp_saved_run *
     dp_text_line(stdout, "step %llu: test loss %.4f, test %s %s, %s test rows, %s",
                  (unsigned long long)saved->step, found->loss, metric.name,
                  dp_figure_number(value, metric.kind, metric.value),
-                 dp_grouped(rows, (double)job->data.test_count), saved->checkpoint);
+                 dp_grouped_count(rows, job->data.test_count), saved->checkpoint);
 }
 
 /* ---- all of it ---- */

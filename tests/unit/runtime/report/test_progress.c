@@ -38,6 +38,17 @@ static void large_numbers_are_grouped(void **state)
     assert_string_equal(dp_grouped(text, 1e300), "1e+300");
 }
 
+static void counts_stay_whole(void **state)
+{
+    char text[DP_GROUPED_BYTES];
+    (void)state;
+
+    assert_string_equal(dp_grouped_count(text, 0), "0");
+    assert_string_equal(dp_grouped_count(text, 99), "99");
+    assert_string_equal(dp_grouped_count(text, 100), "100");
+    assert_string_equal(dp_grouped_count(text, 60000), "60,000");
+}
+
 static const struct dp_progress_step here = {.epoch = 1,
                                              .epochs = 3,
                                              .step = 120,
@@ -189,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_numbers_are_grouped),
+        cmocka_unit_test(counts_stay_whole),
         WITH_FOLDER(progress_is_rewritten_on_a_terminal_and_plain_elsewhere),
         cmocka_unit_test(a_line_of_the_log_takes_the_place_of_the_bar),
         WITH_FOLDER(elsewhere_lines_of_the_log_are_plain),

@@ -238,14 +238,15 @@ launch/mpirun -np 2 build/ddp_train models/lenet.cfg --out runs/traced --trace r
 ```
 
 `--trace FILE:steps=A-B` writes what all threads of all ranks do in those steps, as a Chrome trace:
-open it in [Perfetto](https://ui.perfetto.dev) or chrome://tracing. Without a FILE it is
-`trace.json` in the folder of the run; without steps it is ten of them, from the 21st on where there
-are as many. A process is a rank, and its lines are computing, communication, input and checkpoints.
-An arrow goes from where a bucket was ready to the job that sums it; counters are the bytes that a
-rank sends in a step, and samples/s. All times are by the clock of rank 0. While other steps run,
-tracing costs nothing. A file that cannot be written is found before the first step (exit code 74);
-if the disk is full later, the run goes on to its end, and then exits with 74. Asynchronous training
-cannot be traced (64): its ranks have no steps in common.
+open it in [Perfetto](https://ui.perfetto.dev) or chrome://tracing. Without a FILE (`--trace`, or
+`--trace :steps=A-B`) it is `trace.json` in the folder of the run; without steps it is ten of them,
+from the 21st on where there are as many. A process is a rank, and its lines are computing,
+communication, input and checkpoints. An arrow goes from where a bucket was ready to the job that
+sums it; counters are the bytes that a rank sends in a step, and samples/s. All times are by the
+clock of rank 0. While other steps run, tracing costs nothing. A file that cannot be written is
+found before the first step (exit code 74); if the disk is full later, the run goes on to its end,
+and then exits with 74. Asynchronous training cannot be traced (64): its ranks have no steps in
+common.
 
 On a GPU these lines show what the host does: it queues work, and waits. What the GPU's streams do
 has lines of its own: layers, updates and recorded parts of a step under "GPU compute", batches and

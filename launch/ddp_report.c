@@ -60,7 +60,9 @@ static const char *value_of(const char *flag, const char *name, int argc, char *
     if (flag[length] == '=' && flag[length + 1] != '\0') {
         return flag + length + 1;
     }
-    return flag[length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
+    return flag[length] == '\0' && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0
+               ? argv[++*at]
+               : NULL;
 }
 
 static dp_status parse_flag(const char *flag, int argc, char **argv, int *at, struct options *o)

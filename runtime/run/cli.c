@@ -328,10 +328,12 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
     }
     if (value == NULL && flag == FLAG_RESUME) {
         value = "auto"; /* a path is only read after '=' */
-    } else if (value == NULL && *i + 1 < argc) {
+    } else if (value == NULL && *i + 1 < argc &&
+               find_flag(argv[*i + 1], strcspn(argv[*i + 1], "=")) < 0) {
         value = argv[++*i];
-    }
-    if (value == NULL || *value == '\0') {
+    } else if (value == NULL && flag == FLAG_TRACE) {
+        value = ""; /* a file in the folder of the run */
+    } else if (value == NULL || *value == '\0') {
         return DP_FAIL(DP_ERR_USAGE, "%s wants %s", flags[flag].name, flags[flag].value);
     }
     return apply_value(cli, (enum flag)flag, value);

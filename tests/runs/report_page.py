@@ -109,8 +109,9 @@ def case_wrong_usage_and_missing_runs_have_their_codes():
     broken.mkdir()
     (broken / "run.json").write_text("{")
     for code, arguments in ((64, ()), (64, ("--wrong", empty)), (64, (empty, empty, empty)),
-                            (64, ("--csv",)), (66, (harness.scratch / "none",)), (66, (empty,)),
-                            (65, (broken,)), (66, (small_cfg(),))):
+                            (64, ("--csv",)), (64, (broken, "--csv", "--no-page")),
+                            (64, (broken, "--mlflow", "--json")), (66, (harness.scratch / "none",)),
+                            (66, (empty,)), (65, (broken,)), (66, (small_cfg(),))):
         result = report(*arguments)
         same((result.code, len(result.err.splitlines())), (code, 1), f"what came of {result}")
     check("RUN2" in report_well("--help") and "lockstep" in report_well("--version"), "no help")

@@ -60,12 +60,35 @@ static void help_has_a_short_flag(void **state)
     assert_int_equal(dp_cli_parse(2, without, true, &cli), DP_ERR_USAGE);
 }
 
+/* Forgetting a value must not make a folder of the next flag's name. */
+static void a_flag_is_no_value_of_another(void **state)
+{
+    char name[] = "ddp_train", config[] = "model.cfg", out[] = "--out", trace[] = "--trace";
+    char explain[] = "--explain", set[] = "--set=train.steps=5", file[] = "-x.json";
+    char *lacks[] = {name, config, out, set, NULL}, *alone[] = {name, config, trace, NULL};
+    char *followed[] = {name, config, trace, explain, NULL};
+    char *given[] = {name, config, trace, file, NULL};
+    struct dp_cli cli;
+    (void)state;
+
+    assert_int_equal(dp_cli_parse(4, lacks, true, &cli), DP_ERR_USAGE);
+    assert_int_equal(dp_cli_parse(3, alone, true, &cli), DP_OK);
+    assert_true(cli.run.trace.on);
+    assert_string_equal(cli.run.trace.path, "");
+    assert_int_equal(dp_cli_parse(4, followed, true, &cli), DP_OK);
+    assert_true(cli.run.explain);
+    assert_string_equal(cli.run.trace.path, "");
+    assert_int_equal(dp_cli_parse(4, given, true, &cli), DP_OK);
+    assert_string_equal(cli.run.trace.path, file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_seconds_or_falling_units),
         cmocka_unit_test(bad_durations_are_refused),
         cmocka_unit_test(help_has_a_short_flag),
+        cmocka_unit_test(a_flag_is_no_value_of_another),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

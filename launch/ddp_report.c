@@ -140,30 +140,45 @@ static dp_status print_json(const struct report *r)
     return status;
 }
 
-static dp_status show(const struct options *o, const struct report *r)
+static dp_status print_report(const struct options *o, const struct report *r)
 {
     if (o->json) {
-        DP_TRY(print_json(r));
-    } else if (r->comparison != NULL) {
+        return print_json(r);
+    }
+    if (r->comparison != NULL) {
         dp_comparison_print(r->comparison, stdout);
     } else {
         dp_record_print(r->runs[0], stdout);
     }
-    if (o->explain && !o->json) {
+    if (o->explain) {
         dp_verdict_explain(&r->runs[0]->summary, r->comparison == NULL, stdout);
     }
-    if (o->csv != NULL) {
-        DP_TRY(dp_record_write_csv(r->runs[0], o->csv));
-    }
-    if (o->mlflow != NULL) {
-        DP_TRY(dp_mlflow_write(r->runs[0], o->mlflow));
-    }
-    if (o->no_page) {
-        return DP_OK;
-    }
+    return DP_OK;
+}
+
+static dp_status write_page(const struct options *o, const struct report *r)
+{
     DP_TRY(dp_page_write(r->runs[0], r->comparison));
     if (!o->json) {
         dp_text_line(stdout, "page: %s/report.html", r->runs[0]->path);
+    }
+    return DP_OK;
+}
+
+/* What cannot be made, as the steps of a run that was killed before its first one, keeps nothing
+ * else from being made; the first failure is the result. */
+static dp_status show(const struct options *o, const struct report *r)
+{
+    const struct dp_run_record *run = r->runs[0];
+    const dp_status made[] = {
+        print_report(o, r),
+        o->csv != NULL ? dp_record_write_csv(run, o->csv) : DP_OK,
+        o->mlflow != NULL ? dp_mlflow_write(run, o->mlflow) : DP_OK,
+        o->no_page ? DP_OK : write_page(o, r),
+    };
+
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+        DP_TRY(made[i]);
     }
     return DP_OK;
 }

@@ -57,7 +57,7 @@ const char *dp_figure_dollars(char text[DP_FIGURE_BYTES], double dollars)
         (void)snprintf(text, DP_FIGURE_BYTES, "under $0.0001");
     } else {
         (void)snprintf(text, DP_FIGURE_BYTES,
-                       dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%.2g", dollars);
+                       dollars >= 0.995 || dollars == 0.0 ? "$%.2f" : "$%#.2g", dollars);
     }
     return text;
 }

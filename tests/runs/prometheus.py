@@ -46,7 +46,10 @@ def case_a_finished_run_has_its_figures():
     check(abs(found["lockstep_test_loss"] - summary["final"]["test_loss"]) < 1e-6, "test loss")
     check(abs(found["lockstep_scaling_efficiency"] - summary["scaling_efficiency"]) < 1e-6,
           "efficiency")
-    check(found["lockstep_samples_per_second"] > 0, "samples/s")
+    last = steps[-1:]  # a tenth of six steps
+    harness.close(found["lockstep_samples_per_second"], last[0]["samples_per_second"], 1e-5, "rate")
+    harness.close(found["lockstep_step_seconds"], last[0]["step_ms"] / 1e3, 1e-5, "a step")
+    harness.close(found["lockstep_train_loss"], last[0]["loss"], 1e-6, "the loss")
 
 
 def case_a_name_as_long_as_names_may_be_is_whole():

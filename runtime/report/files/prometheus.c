@@ -27,24 +27,9 @@ struct figure {
     double value;
 };
 
-/* The last points' rate, of about a tenth of what is kept. */
-static double recent_rate(const struct dp_history *h)
+static double step_seconds(const struct dp_history_point *recent)
 {
-    const int from = h->count - (h->count + 9) / 10;
-    double samples = 0.0, ms = 0.0;
-
-    for (int i = from; i < h->count; i++) {
-        samples += h->points[i].samples;
-        ms += h->points[i].ms;
-    }
-    return ms > 0.0 ? samples / ms * 1000.0 : (double)NAN;
-}
-
-static double step_seconds(const struct dp_history *h)
-{
-    const struct dp_history_point *last = h->count > 0 ? &h->points[h->count - 1] : NULL;
-
-    return last != NULL && last->steps > 0 ? last->ms / 1000.0 / (double)last->steps : (double)NAN;
+    return recent->ms > 0.0 ? recent->ms / 1000.0 / (double)recent->steps : (double)NAN;
 }
 
 static double known(int64_t value)
@@ -55,7 +40,7 @@ static double known(int64_t value)
 dp_status dp_prometheus_write(const struct dp_run_record *r, const char *path)
 {
     const struct dp_history *h = &r->history;
-    const struct dp_history_point *point = h->count > 0 ? &h->points[h->count - 1] : NULL;
+    const struct dp_history_point recent = dp_history_recent(h);
     const struct dp_history_eval *eval = h->eval_count > 0 ? &h->evals[h->eval_count - 1] : NULL;
     const double none = (double)NAN;
     const struct figure figures[] = {
@@ -68,11 +53,11 @@ dp_status dp_prometheus_write(const struct dp_run_record *r, const char *path)
          (double)h->skipped},
         {"lockstep_ranks", "gauge", "Training ranks.", known(h->start.world_size)},
         {"lockstep_samples_per_second", "gauge", "Of the last steps, over all ranks.",
-         recent_rate(h)},
-        {"lockstep_step_seconds", "gauge", "Mean of the last steps.", step_seconds(h)},
-        {"lockstep_train_loss", "gauge", "Mean of the last steps.",
-         point != NULL ? dp_history_loss(point) : none},
-        {"lockstep_learning_rate", "gauge", "Of the last step.", point != NULL ? point->lr : none},
+         dp_history_rate(&recent)},
+        {"lockstep_step_seconds", "gauge", "Mean of the last steps.", step_seconds(&recent)},
+        {"lockstep_train_loss", "gauge", "Mean of the last steps.", dp_history_loss(&recent)},
+        {"lockstep_learning_rate", "gauge", "Of the last step.",
+         recent.steps > 0 ? recent.lr : none},
         {"lockstep_test_loss", "gauge", "Of the last evaluation.",
          eval != NULL ? eval->test_loss : none},
         {"lockstep_test_accuracy", "gauge", "Of the last evaluation, from 0 to 1.",

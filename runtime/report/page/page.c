@@ -103,7 +103,7 @@ static void add_tile(struct dp_html *h, const char *class, const char *what, con
 static void add_rates(struct dp_html *h, const struct dp_run_record *r)
 {
     const struct dp_run_summary *s = &r->summary;
-    const struct dp_history_pace pace = dp_history_pace(&r->history);
+    const double varies = dp_run_record_varies(r);
     char value[DP_FIGURE_BYTES], other[DP_FIGURE_BYTES], after[2 * DP_FIGURE_BYTES];
 
     (void)snprintf(after, sizeof(after), "of %s samples/s a rank alone",
@@ -112,10 +112,10 @@ static void add_rates(struct dp_html *h, const struct dp_run_record *r)
              dp_figure_number(value, DP_REPORT_FRACTION, s->scaling_efficiency),
              isfinite(s->single_rank_samples_per_second) ? after : NULL);
     (void)snprintf(after, sizeof(after), "varies by %s",
-                   dp_figure_number(other, DP_REPORT_FRACTION, pace.cv));
+                   dp_figure_number(other, DP_REPORT_FRACTION, varies));
     add_tile(h, "first", "samples/s",
              dp_figure_number(value, DP_REPORT_RATE, s->samples_per_second),
-             isfinite(pace.cv) ? after : NULL);
+             isfinite(varies) ? after : NULL);
     if (isfinite(s->samples_per_dollar)) {
         add_tile(h, "first", "samples per dollar",
                  dp_figure_number(value, DP_REPORT_PER_DOLLAR, s->samples_per_dollar), NULL);
@@ -131,16 +131,13 @@ static void add_rates(struct dp_html *h, const struct dp_run_record *r)
 static void add_results(struct dp_html *h, const struct dp_run_record *r)
 {
     const struct dp_run_summary *s = &r->summary;
-    const struct dp_history *history = &r->history;
+    const struct dp_history_point recent = dp_history_recent(&r->history);
+    const double loss = dp_history_loss(&recent);
     const struct dp_figure_metric metric =
         dp_figure_metric(s->final_test_accuracy, s->final_test_error);
     char value[DP_FIGURE_BYTES], last[DP_FIGURE_BYTES], after[2 * DP_FIGURE_BYTES];
     char name[DP_FIGURE_BYTES], top[2 * DP_FIGURE_BYTES];
-    double loss = (double)NAN;
 
-    if (history->count > 0) {
-        loss = dp_history_loss(&history->points[history->count - 1]);
-    }
     (void)snprintf(after, sizeof(after), "of the last steps: %s",
                    dp_figure_number(last, DP_REPORT_LOSS, loss));
     (void)snprintf(name, sizeof(name), "test %s", metric.name);

@@ -255,3 +255,18 @@ struct dp_history_pace dp_history_pace(const struct dp_history *h)
     pace.cv = deviation(&b, pace.ms) / pace.ms;
     return pace;
 }
+
+struct dp_history_point dp_history_recent(const struct dp_history *h)
+{
+    const int from = h->count - (h->count + 9) / 10;
+    struct dp_history_point sum = {0};
+
+    for (int i = from; i < h->count; i++) {
+        if (i == from) {
+            sum = h->points[i];
+        } else {
+            join(&sum, &h->points[i]);
+        }
+    }
+    return sum;
+}

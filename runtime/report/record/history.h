@@ -77,4 +77,7 @@ struct dp_history_pace {
 
 struct dp_history_pace dp_history_pace(const struct dp_history *history);
 
+/* The last tenth of the points, of which a run has one at least, as one; steps 0: there is none. */
+struct dp_history_point dp_history_recent(const struct dp_history *history);
+
 #endif

@@ -38,10 +38,10 @@ static void print_title(const struct dp_run_record *r, FILE *out)
 static void print_efficiency(const struct dp_run_record *r, FILE *out)
 {
     const struct dp_run_summary *s = &r->summary;
-    const struct dp_history_pace pace = dp_history_pace(&r->history);
+    const double varies = dp_run_record_varies(r);
     char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
 
-    if (r->has_summary) {
+    if (isfinite(s->scaling_efficiency)) {
         (void)fputs(dp_colour(dp_colour_of_share(s->scaling_efficiency)), out);
         dp_paragraph(out, 12, "efficiency  %s of what %s rank%s alone would do: %s samples/s each",
                      dp_figure_number(first, DP_REPORT_FRACTION, s->scaling_efficiency),
@@ -57,8 +57,8 @@ static void print_efficiency(const struct dp_run_record *r, FILE *out)
     }
     dp_paragraph(out, 12, "samples/s   %s%s%s%s%s",
                  dp_figure_number(first, DP_REPORT_RATE, s->samples_per_second),
-                 isfinite(pace.cv) ? ", varies by " : "",
-                 isfinite(pace.cv) ? dp_figure_number(second, DP_REPORT_FRACTION, pace.cv) : "",
+                 isfinite(varies) ? ", varies by " : "",
+                 isfinite(varies) ? dp_figure_number(second, DP_REPORT_FRACTION, varies) : "",
                  isfinite(s->samples_per_dollar) ? ", per dollar " : "",
                  isfinite(s->samples_per_dollar)
                      ? dp_figure_number(third, DP_REPORT_PER_DOLLAR, s->samples_per_dollar)
@@ -108,7 +108,7 @@ static void print_resources(const struct dp_run_summary *s, FILE *out)
     }
     if (isfinite(s->rate_drift)) {
         dp_paragraph(out, 12,
-                     "stability   samples/s vary by %s between windows of %s, and by %s "
+                     "stability   samples/s vary by %s between windows of %s, and change by %s "
                      "from the beginning to the end",
                      dp_figure_number(first, DP_REPORT_FRACTION, s->rate_cv),
                      dp_figure_fixed(second, s->window_s, 1, " s"),

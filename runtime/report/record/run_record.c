@@ -1,6 +1,7 @@
 #include "runtime/report/record/run_record.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -289,6 +290,12 @@ dp_status dp_run_record_open(const char *path, struct dp_run_record **out)
     }
     *out = r;
     return DP_OK;
+}
+
+double dp_run_record_varies(const struct dp_run_record *record)
+{
+    return isfinite(record->summary.rate_cv) ? record->summary.rate_cv
+                                             : dp_history_pace(&record->history).cv;
 }
 
 void dp_run_record_close(struct dp_run_record *record)

@@ -69,6 +69,10 @@ DP_CHECKED dp_status dp_run_record_open(const char *path, struct dp_run_record *
 DP_CHECKED dp_status dp_run_record_create(const char *path, struct dp_run_record **out);
 DP_CHECKED dp_status dp_run_record_update(struct dp_run_record *record, bool going);
 
+/* By how much samples/s varied: between the windows of run.json or, without it, between blocks of
+ * steps; of 1, NaN: not known. */
+double dp_run_record_varies(const struct dp_run_record *record);
+
 /* NULL is allowed. */
 void dp_run_record_close(struct dp_run_record *record);
 

@@ -231,11 +231,12 @@ static void add_chart(struct dp_html *h, const struct dp_run_summary *s, double 
         seconds[i] = s->window_s * (i + 1);
     }
     if (isfinite(s->rate_drift)) {
-        (void)snprintf(summary, sizeof(summary),
-                       ": varies by %s from window to window, and by %s from the beginning to the "
-                       "end",
-                       dp_figure_number(cv, DP_REPORT_FRACTION, s->rate_cv),
-                       dp_figure_number(drift, DP_REPORT_FRACTION, s->rate_drift));
+        (void)snprintf(
+            summary, sizeof(summary),
+            ": varies by %s from window to window, and changes by %s from the beginning to the "
+            "end",
+            dp_figure_number(cv, DP_REPORT_FRACTION, s->rate_cv),
+            dp_figure_number(drift, DP_REPORT_FRACTION, s->rate_drift));
     }
     dp_html_print(h,
                   "<h3>Stability</h3><p>Samples/s of %d windows%s.</p>\n<div class=\"charts one\">",

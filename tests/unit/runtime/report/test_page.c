@@ -117,6 +117,7 @@ static void dollars_are_no_powers_of_ten(void **state)
 
     assert_string_equal(dp_figure_dollars(text, 1e-5), "under $0.0001");
     assert_string_equal(dp_figure_dollars(text, 0.00042), "$0.00042");
+    assert_string_equal(dp_figure_dollars(text, 0.00796), "$0.0080"); /* as exact as the others */
     assert_string_equal(dp_figure_dollars(text, 12.345), "$12.35");
     assert_string_equal(dp_figure_dollars(text, 0.0), "$0.00");
     assert_string_equal(dp_figure_dollars(text, (double)NAN), "-");

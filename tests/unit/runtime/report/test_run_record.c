@@ -294,6 +294,38 @@ static void the_error_of_a_mean_is_that_of_its_blocks(void **state)
     free(h);
 }
 
+/* What is said of the last steps must be of the same ones: the very last may be short. */
+static void the_last_steps_are_a_tenth_of_all(void **state)
+{
+    struct dp_history *h = calloc(1, sizeof(*h));
+    const struct dp_metrics_taker taker = dp_history_taker(h);
+    struct dp_history_point recent;
+    (void)state;
+
+    assert_non_null(h);
+    dp_history_init(h);
+    recent = dp_history_recent(h);
+    assert_int_equal(recent.steps, 0);
+    assert_true(isnan(dp_history_loss(&recent)) && isnan(dp_history_rate(&recent)));
+    for (int i = 1; i <= 40; i++) { /* the last four: losses 4, 4, 4 and 8, and 1 ms of 4 */
+        const struct dp_metrics_sample sample = {.step = i,
+                                                 .loss = i == 40  ? 8.0
+                                                         : i > 36 ? 4.0
+                                                                  : 100.0,
+                                                 .lr = 0.5 / i,
+                                                 .samples_per_second = 1000.0,
+                                                 .step_ms = i == 40  ? 1.0
+                                                            : i > 36 ? 5.0
+                                                                     : 50.0};
+        taker.step(h, &sample);
+    }
+    recent = dp_history_recent(h);
+    assert_int_equal(recent.steps, 4);
+    assert_true(dp_history_loss(&recent) == 5.0 && recent.ms == 16.0);
+    assert_true(fabs(dp_history_rate(&recent) - 1000.0) < 1e-9 && recent.lr == 0.5 / 40);
+    free(h);
+}
+
 /* 256 ranks, and texts that a terminal would obey: no line is longer than 80 columns. */
 static void the_printed_report_has_80_columns(void **state)
 {
@@ -385,6 +417,7 @@ int main(void)
         WITH_FOLDER(steps_that_other_programs_wrote_are_read_too),
         WITH_FOLDER(a_line_longer_than_the_window_is_skipped),
         cmocka_unit_test(the_error_of_a_mean_is_that_of_its_blocks),
+        cmocka_unit_test(the_last_steps_are_a_tenth_of_all),
         WITH_FOLDER(the_printed_report_has_80_columns),
         WITH_FOLDER(steps_become_csv),
         WITH_FOLDER(memory_may_fail),

@@ -67,6 +67,8 @@ def case_of_a_killed_run_nothing_is_torn():
     same(set(found), {"train/loss", "train/learning_rate", "speed/samples_per_second",
                       "speed/step_ms"}, "scalars")
     check(1 <= len(found["train/loss"]) <= 4, f"{found}")
+    train_well(small_cfg(), "--out", out, "--resume")  # from nothing: it begins anew
+    same([event[0] for event in scalars(python, out)["train/loss"]], list(range(1, 7)), "steps")
 
 
 def crc32c(data):

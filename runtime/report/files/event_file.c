@@ -1,5 +1,6 @@
 #include "runtime/report/files/event_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,6 +15,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/report/files/metrics_reader.h"
+
+static const double step_most = 1e15; /* of damaged lines more */
 
 enum { BUFFER_BYTES = 64 * 1024, EVENT_BYTES = 1024, VALUES_BYTES = 512 };
 
@@ -150,12 +153,40 @@ static void add_event(struct dp_event_file *f, double time, double step, const u
 
     put_double(&m, WALL_TIME, time);
     put_key(&m, STEP, WIRE_VARINT);
-    put_varint(&m, step > 0 ? (uint64_t)step : 0);
+    put_varint(&m, step > 0 && step < step_most ? (uint64_t)step : 0);
     put_bytes(&m, SUMMARY, summary, bytes);
     add_record(f, event, (size_t)(m.at - event));
 }
 
 /* ---- lines ---- */
+
+static const char name_begin[] = "events.out.tfevents.", name_end[] = ".lockstep";
+
+/* Whether a file is one that this module has made. */
+static bool is_ours(const char *name)
+{
+    const size_t begin = sizeof(name_begin) - 1;
+
+    return strncmp(name, name_begin, begin) == 0 &&
+           strcmp(name + begin + strspn(name + begin, "0123456789"), name_end) == 0;
+}
+
+/* Where a run was killed before its first checkpoint, and began anew, its steps would be shown
+ * beside those of before. */
+static void remove_others(const char *folder, const char *name)
+{
+    DIR *files = opendir(folder);
+    const struct dirent *entry;
+
+    while (files != NULL && (entry = readdir(files)) != NULL) {
+        if (is_ours(entry->d_name) && strcmp(entry->d_name, name) != 0) {
+            (void)dp_disk_unlink_at(dirfd(files), entry->d_name);
+        }
+    }
+    if (files != NULL) {
+        (void)closedir(files);
+    }
+}
 
 /* At the first line. A link of that name is not followed. */
 static void open_file(struct dp_event_file *f, double time)
@@ -168,8 +199,9 @@ static void open_file(struct dp_event_file *f, double time)
     if (f->fd >= 0 || f->status != DP_OK) {
         return;
     }
-    (void)snprintf(name, sizeof(name), "events.out.tfevents.%010.0f.lockstep",
-                   isfinite(time) ? floor(time) : 0.0);
+    (void)snprintf(name, sizeof(name), "%s%010.0f%s", name_begin,
+                   isfinite(time) ? floor(time) : 0.0, name_end);
+    remove_others(f->folder, name);
     f->status = dp_file_join(f->path, f->folder, name);
     if (f->status != DP_OK) {
         return;

@@ -102,6 +102,25 @@ static void a_link_is_not_followed(void **state)
     assert_true(has(bytes, "train/loss") && has(bytes, "test/loss"));
 }
 
+/* As when it was killed before its first checkpoint. */
+static void a_run_that_began_anew_has_one_file(void **state)
+{
+    static const char before[] = "events.out.tfevents.0999999999.lockstep";
+    static const char other[] = "events.out.tfevents.0999999999.host.1.lockstep";
+    struct dp_event_file *file = NULL;
+    (void)state;
+
+    scratch_write(scratch_path(before), "old", 3);
+    scratch_write(scratch_path(other), "kept", 4);
+    write_lines(first, second);
+    assert_int_equal(dp_event_file_create(scratch_folder, &file), DP_OK);
+    assert_int_equal(dp_event_file_update(file), DP_OK);
+    dp_event_file_destroy(file);
+    assert_true(read_events() > 0);
+    assert_int_not_equal(access(scratch_path(before), F_OK), 0);
+    assert_int_equal(access(scratch_path(other), F_OK), 0); /* some other program's */
+}
+
 static void creating_survives_every_failed_allocation(void **state)
 {
     struct dp_event_file *file = NULL;
@@ -123,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(lines_become_events_once),
         WITH_FOLDER(a_link_is_not_followed),
+        WITH_FOLDER(a_run_that_began_anew_has_one_file),
         WITH_FOLDER(creating_survives_every_failed_allocation),
     };
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/report/live/progress.h"
 
@@ -38,6 +39,17 @@ const char *dp_figure_short(char text[DP_FIGURE_BYTES], double value)
         (void)snprintf(text, DP_FIGURE_BYTES, "%.*f", decimals_of(value, 4), value);
     }
     return text;
+}
+
+const char *dp_figure_cause(const char *reason)
+{
+    static const char stop[] = "stopped after step ";
+    const char *cause = reason == NULL ? "" : reason;
+
+    if (strncmp(cause, stop, sizeof(stop) - 1) == 0 && strstr(cause, ": ") != NULL) {
+        cause = strstr(cause, ": ") + 2;
+    }
+    return cause;
 }
 
 const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value)

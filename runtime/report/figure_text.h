@@ -17,6 +17,10 @@ const char *dp_figure_fixed(char text[DP_FIGURE_BYTES], double value, int decima
 /* A number of four significant digits, without an exponent: "12,345", "0.0042". */
 const char *dp_figure_short(char text[DP_FIGURE_BYTES], double value);
 
+/* Why a run ended so, without what its title says: of "stopped after step 9: SIGTERM on rank 0 (h)"
+ * what follows the colon; empty where there is no reason. */
+const char *dp_figure_cause(const char *reason);
+
 /* Milliseconds with three digits that say something: "0.123", "12.3", "123". */
 const char *dp_figure_ms(char text[DP_FIGURE_BYTES], double value);
 

@@ -92,7 +92,9 @@ const char *dp_verdict_gain(const struct dp_run_summary *s, char text[DP_VERDICT
     if (!isfinite(s->verdict_rate) || s->verdict_error > useless) {
         return text;
     }
-    used = snprintf(text, DP_VERDICT_GAIN, " would give %s samples/s",
+    /* "--set a=1 would give", "end other work, which would give" */
+    used = snprintf(text, DP_VERDICT_GAIN, "%s would give %s samples/s",
+                    s->verdict_action != NULL && s->verdict_action[0] != '-' ? ", which" : "",
                     dp_figure_number(rate, DP_REPORT_RATE, s->verdict_rate));
     if (s->samples_per_second > 0.0) {
         used += snprintf(text + used, DP_VERDICT_GAIN - (size_t)used, " (%+.0f %%",
@@ -110,6 +112,7 @@ static void write_text(const struct dp_run_summary *s, struct dp_verdict *v)
 {
     const struct dp_run_summary told = {.samples_per_second = s->samples_per_second,
                                         .verdict_rate = v->rate,
+                                        .verdict_action = v->action,
                                         .verdict_error = v->error};
     char gives[DP_VERDICT_GAIN];
 

@@ -254,7 +254,7 @@ static void judge_others(const struct dp_run_summary *s, const struct dp_step_te
         "of the step",
         t->others_cpus, t->disturbed_cpus, dp_plural((uint64_t)t->disturbed_cpus), (int)rank->rank,
         rank->host, percent(t, t->others));
-    WRITE(l->action, "end other work on the CPUs of %s (ddp_top, top)", rank->host);
+    WRITE(l->action, "end other work on the CPUs of %s (ddp_top and top show it)", rank->host);
     saves(l, t, t->others);
 }
 

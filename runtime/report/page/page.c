@@ -45,6 +45,7 @@ static void add_state(struct dp_html *h, const struct dp_run_record *r)
 {
     const struct dp_run_summary *s = &r->summary;
     char steps[DP_FIGURE_BYTES], ranks[DP_FIGURE_BYTES], epochs[DP_FIGURE_BYTES];
+    const char *cause = dp_figure_cause(s->reason);
     int64_t counted = s->steps;
 
     dp_html_print(h, "<strong>%s</strong> after %s",
@@ -61,10 +62,8 @@ static void add_state(struct dp_html *h, const struct dp_run_record *r)
     }
     dp_html_print(h, " on %s rank%s", dp_figure_count(ranks, DP_REPORT_COUNT, s->world_size),
                   dp_plural((uint64_t)s->world_size));
-    if (s->reason != NULL) {
-        dp_html_add(h, ": ");
-        dp_html_text(h, s->reason);
-    }
+    dp_html_add(h, *cause != '\0' ? ": " : "");
+    dp_html_text(h, cause);
     if (r->state == DP_RUN_STATE_GOING) {
         dp_html_print(h, "; this page loads itself again every %d s", DP_PAGE_RELOAD_S);
     }
@@ -115,7 +114,7 @@ static void add_rates(struct dp_html *h, const struct dp_run_record *r)
                    dp_figure_number(other, DP_REPORT_FRACTION, varies));
     add_tile(h, "first", "samples/s",
              dp_figure_number(value, DP_REPORT_RATE, s->samples_per_second),
-             isfinite(varies) ? after : NULL);
+             isfinite(varies) && isfinite(s->samples_per_second) ? after : NULL);
     if (isfinite(s->samples_per_dollar)) {
         add_tile(h, "first", "samples per dollar",
                  dp_figure_number(value, DP_REPORT_PER_DOLLAR, s->samples_per_dollar), NULL);

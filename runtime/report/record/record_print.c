@@ -21,24 +21,26 @@ static void print_title(const struct dp_run_record *r, FILE *out)
 {
     const struct dp_run_summary *s = &r->summary;
     char steps[DP_FIGURE_BYTES], ranks[DP_FIGURE_BYTES], planned[48] = "";
+    const char *cause = dp_figure_cause(s->reason);
     int64_t counted = s->steps;
 
     if (!r->has_summary && r->history.start.steps > 0) {
         counted = r->history.start.steps;
         (void)snprintf(planned, sizeof(planned), " of %" PRId64, r->history.start.steps);
     }
-    dp_paragraph(
-        out, 0, "%s: %s after %s%s step%s on %s rank%s%s%s", dp_figure_or_dash(s->name),
-        r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state),
-        dp_figure_count(steps, DP_REPORT_COUNT, s->steps), planned, dp_plural((uint64_t)counted),
-        dp_figure_count(ranks, DP_REPORT_COUNT, s->world_size), dp_plural((uint64_t)s->world_size),
-        s->reason != NULL ? ": " : "", s->reason != NULL ? s->reason : "");
+    dp_paragraph(out, 0, "%s: %s after %s%s step%s on %s rank%s%s%s", dp_figure_or_dash(s->name),
+                 r->has_summary ? dp_run_exit_text(s->exit) : dp_run_state_key(r->state),
+                 dp_figure_count(steps, DP_REPORT_COUNT, s->steps), planned,
+                 dp_plural((uint64_t)counted),
+                 dp_figure_count(ranks, DP_REPORT_COUNT, s->world_size),
+                 dp_plural((uint64_t)s->world_size), *cause != '\0' ? ": " : "", cause);
 }
 
 static void print_efficiency(const struct dp_run_record *r, FILE *out)
 {
     const struct dp_run_summary *s = &r->summary;
     const double varies = dp_run_record_varies(r);
+    const bool varied = isfinite(varies) && isfinite(s->samples_per_second);
     char first[DP_FIGURE_BYTES], second[DP_FIGURE_BYTES], third[DP_FIGURE_BYTES];
 
     if (isfinite(s->scaling_efficiency)) {
@@ -57,8 +59,8 @@ static void print_efficiency(const struct dp_run_record *r, FILE *out)
     }
     dp_paragraph(out, 12, "samples/s   %s%s%s%s%s",
                  dp_figure_number(first, DP_REPORT_RATE, s->samples_per_second),
-                 isfinite(varies) ? ", varies by " : "",
-                 isfinite(varies) ? dp_figure_number(second, DP_REPORT_FRACTION, varies) : "",
+                 varied ? ", varies by " : "",
+                 varied ? dp_figure_number(second, DP_REPORT_FRACTION, varies) : "",
                  isfinite(s->samples_per_dollar) ? ", per dollar " : "",
                  isfinite(s->samples_per_dollar)
                      ? dp_figure_number(third, DP_REPORT_PER_DOLLAR, s->samples_per_dollar)

@@ -110,6 +110,17 @@ static void a_loss_of_any_size_is_printed(void **state)
     assert_string_equal(dp_figure_number(text, DP_REPORT_LOSS, (double)NAN), "-");
 }
 
+/* A title has said that it stopped, and when. */
+static void the_cause_of_a_stop_is_said_once(void **state)
+{
+    (void)state;
+    assert_string_equal(dp_figure_cause("stopped after step 9: SIGTERM on rank 0 (h)"),
+                        "SIGTERM on rank 0 (h)");
+    assert_string_equal(dp_figure_cause("rank 1 has died"), "rank 1 has died");
+    assert_string_equal(dp_figure_cause("stopped after step 9"), "stopped after step 9");
+    assert_string_equal(dp_figure_cause(NULL), "");
+}
+
 static void dollars_are_no_powers_of_ten(void **state)
 {
     char text[DP_FIGURE_BYTES];
@@ -371,6 +382,7 @@ int main(void)
         cmocka_unit_test(texts_are_escaped),
         cmocka_unit_test(a_number_that_vanishes_has_no_sign),
         cmocka_unit_test(a_loss_of_any_size_is_printed),
+        cmocka_unit_test(the_cause_of_a_stop_is_said_once),
         cmocka_unit_test(dollars_are_no_powers_of_ten),
         cmocka_unit_test(a_unit_fits_its_number),
         WITH_FOLDER(hostile_texts_are_shown_as_texts),

@@ -45,8 +45,9 @@ static void other_programs_on_a_ranks_core_are_contention(void **state)
     share_cpu(&run.ranks[0], 0.9, 0.95, 3.0);
     share_cpu(&run.ranks[1], 0.5, 1.0, 60.0); /* others had half of the step, it waited more */
     assert_verdict(&run, "contention", 0.5, 1000.0 * 100 / 50);
-    assert_action(&run, "end other work on the CPUs of h (ddp_top, top)");
+    assert_action(&run, "end other work on the CPUs of h (ddp_top and top show it)");
     assert_non_null(strstr(judged(&run).evidence, "0.5 of the 1 CPU of rank 1 on h"));
+    assert_non_null(strstr(judged(&run).text, "show it), which would give 2,000 samples/s"));
     share_cpu(&run.ranks[1], 0.5, 1.0, 20.0); /* it was ready for less of the time */
     assert_verdict(&run, "contention", 0.2, 1000.0 * 100 / 80);
     share_cpu(&run.ranks[1], 0.5, (double)NAN, 60.0);

@@ -2,6 +2,7 @@
 """report.prometheus: a file that Prometheus' own parser reads, replaced while the run goes on."""
 import json
 import re
+import signal
 import subprocess
 
 import harness
@@ -70,6 +71,21 @@ def case_a_run_that_goes_on_is_seen():
     check(re.search(r"^lockstep_running\{.*\} 1$", path.read_text(), re.M), path.read_text())
     started.process.terminate()
     started.finish()
+
+
+def killed(name, path):
+    """Whether the other rank had the time to say that it ended; mpirun ends that rank soon, too."""
+    started, _ = begin(small_cfg(), "--set", f"report.prometheus={path}", ranks=2, name=name)
+    started.signal(signal.SIGKILL, 1)
+    same(started.finish().code, 137, "the exit code")
+    return re.search(r"^lockstep_running\{.*\} 0$", path.read_text(), re.M) is not None
+
+
+def case_a_run_that_lost_a_rank_does_not_go_on():
+    path = harness.scratch / "lockstep.prom"
+    check(any(killed(f"out-{i}", path) for i in range(3)), f"it goes on:\n{path.read_text()}")
+    steps = figures(path)["lockstep_steps_total"][0]
+    check(steps >= 5, f"only {steps} steps, as of the beginning")
 
 
 def case_a_file_that_cannot_be_written_is_one_line():

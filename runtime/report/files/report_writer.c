@@ -24,8 +24,9 @@ struct dp_report_writer {
 
 static dp_status write_both(const struct dp_run_record *record, bool html, const char *prometheus)
 {
-    const dp_status page = html ? dp_page_write(record, NULL) : DP_OK;
+    /* The short one first: of a run that lost a rank mpirun ends this process soon. */
     const dp_status text = prometheus != NULL ? dp_prometheus_write(record, prometheus) : DP_OK;
+    const dp_status page = html ? dp_page_write(record, NULL) : DP_OK;
 
     return page != DP_OK ? page : text;
 }
@@ -163,12 +164,13 @@ void dp_report_writer_destroy(struct dp_report_writer *writer)
     }
 }
 
-void dp_report_write_page(const char *folder)
+void dp_report_write_now(const char *folder, bool html, const char *prometheus)
 {
+    const bool told = prometheus != NULL && prometheus[0] != '\0';
     struct dp_run_record *record = NULL;
 
-    if (dp_run_record_create(folder, &record) == DP_OK) {
-        write_record(record, false, true, NULL);
+    if ((html || told) && dp_run_record_create(folder, &record) == DP_OK) {
+        write_record(record, false, html, told ? prometheus : NULL);
     }
     dp_run_record_close(record);
 }

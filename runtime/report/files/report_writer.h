@@ -43,7 +43,8 @@ void dp_report_writer_finish(struct dp_report_writer *writer);
 /* NULL is allowed. */
 void dp_report_writer_destroy(struct dp_report_writer *writer);
 
-/* Writes the page of a folder now, on this thread, once. */
-void dp_report_write_page(const char *folder);
+/* Writes what is shown of a run that has ended now, on this thread, once: its page if `html`, and
+ * the file for Prometheus; NULL or empty: none. */
+void dp_report_write_now(const char *folder, bool html, const char *prometheus);
 
 #endif

@@ -56,11 +56,10 @@ static void write_end(const struct dp_training *run, enum dp_run_exit exit, cons
     dp_run_summary_release(&summary);
 }
 
-static void write_page(const struct dp_run_job *job)
+static void write_reports(const struct dp_run_job *job)
 {
-    if (job->config->report.html) {
-        dp_report_write_page(job->output.shared);
-    }
+    dp_report_write_now(job->output.shared, job->config->report.html,
+                        job->config->report.prometheus);
 }
 
 /* These two are called on the thread of the failure detector. */
@@ -70,7 +69,7 @@ static void report_hang(void *context, const char *cause)
     const struct dp_training *run = context;
 
     write_end(run, DP_RUN_HUNG, cause);
-    write_page(&run->job);
+    write_reports(&run->job);
 }
 
 /* mpirun ends this rank soon, so what matters most comes first. */
@@ -83,7 +82,7 @@ static void report_loss(void *context, const char *cause)
     }
     dp_run_tell_way_on(&run->job);
     if (has_folder(run)) {
-        write_page(&run->job);
+        write_reports(&run->job);
     }
 }
 

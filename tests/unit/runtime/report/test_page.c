@@ -24,7 +24,7 @@ static void write_text(const char *name, const char *text)
 
 static void write_page(void)
 {
-    dp_report_write_page(scratch_folder);
+    dp_report_write_now(scratch_folder, true, NULL);
     assert_true(scratch_read(scratch_path("report.html"), page, sizeof(page)) > 0);
     assert_null(strstr(page, "{{"));
 }
@@ -307,7 +307,7 @@ static void a_page_that_cannot_be_written_is_a_warning(void **state)
     write_text("run.json", whole);
     assert_int_equal(mkdir(scratch_path("report.html"), 0777), 0);
     dp_log_set_level(DP_LOG_NONE);
-    dp_report_write_page(scratch_folder);
+    dp_report_write_now(scratch_folder, true, NULL);
     dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_log_errors(), errors);
 }

@@ -79,7 +79,7 @@ static struct sizes sizes_of(int ranks)
     write_metrics(&s);
     assert_int_equal(dp_run_summary_write(&s, scratch_path("run.json")), DP_OK);
     dp_run_summary_release(&s);
-    dp_report_write_page(scratch_folder);
+    dp_report_write_now(scratch_folder, true, NULL);
     while (scratch_next(folder) != NULL) {
         found.files++;
     }

@@ -96,6 +96,10 @@ void dp_option_print_number(double value, char *text, size_t size)
         (void)snprintf(text, size, "null");
         return;
     }
+    if (fabs(value) < 1e6 && value == floor(value)) { /* 60, which is "6e+01" below */
+        (void)snprintf(text, size, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         (void)snprintf(text, size, "%.*g", digits, value);
         if (strtod(text, NULL) == value) {

@@ -111,7 +111,7 @@ void dp_comparison_print(const struct dp_comparison *comparison, FILE *out)
     for (int run = 0; run < 2; run++) {
         const struct dp_run_record *r = run == 0 ? comparison->before : comparison->after;
         for (int i = 0; i < r->note_count; i++) {
-            dp_paragraph(out, 12, "missing     in %c: %s", 'A' + run, r->notes[i]);
+            dp_paragraph(out, 12, "incomplete  %c: %s", 'A' + run, r->notes[i]);
         }
     }
     print_differences(comparison, out);

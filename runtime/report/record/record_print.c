@@ -191,7 +191,7 @@ void dp_record_print(const struct dp_run_record *record, FILE *out)
     (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     for (int i = 0; i < record->note_count; i++) {
         (void)fputs(dp_colour(DP_COLOUR_NOTICE), out);
-        dp_paragraph(out, 12, "missing     %s", record->notes[i]);
+        dp_paragraph(out, 12, "incomplete  %s", record->notes[i]);
         (void)fputs(dp_colour(DP_COLOUR_PLAIN), out);
     }
     print_efficiency(record, out);

@@ -256,6 +256,10 @@ static void a_default_outside_its_range_is_an_error(void **state)
 static void printed_numbers_read_back_to_the_bit(void **state)
 {
     static const double values[] = {0.0, -0.0, 0.1, 1.0 / 3.0, 3.06, 1e-8, 5e-324, 123456789.125};
+    static const struct {
+        double value;
+        const char *text;
+    } shown[] = {{0.1, "0.1"}, {60.0, "60"}, {86400.0, "86400"}, {1e9, "1e+09"}};
     const struct dp_option *row = dp_option_find(table, "price");
     char text[DP_OPTION_PRINTED];
     struct sample s = {0}, back = {0};
@@ -267,9 +271,11 @@ static void printed_numbers_read_back_to_the_bit(void **state)
         assert_int_equal(apply(&back, "price", text), DP_OK);
         assert_memory_equal(&s.price, &back.price, sizeof(s.price));
     }
-    s.price = 0.1;
-    dp_option_print(row, &s, text, sizeof(text));
-    assert_string_equal(text, "0.1");
+    for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
+        s.price = shown[i].value;
+        dp_option_print(row, &s, text, sizeof(text));
+        assert_string_equal(text, shown[i].text);
+    }
 }
 
 static void prints(const char *key, const struct sample *s, const char *expected)

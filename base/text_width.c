@@ -5,12 +5,13 @@
 #include <locale.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <wchar.h>
 
 #include "base/text.h"
 
-enum { DOTS = 3, COLUMNS_OF_DOTS = 4 };
+enum { DOTS = 3, COLUMNS_OF_DOTS = 4, HOST_BYTES = 256 };
 
 static locale_t utf8; /* kept for the life of the process; 0: there is none */
 
@@ -107,4 +108,31 @@ void dp_text_cell(const char *text, int columns, char *out, size_t size)
         out[used++] = ' ';
     }
     out[used] = '\0';
+}
+
+void dp_text_host_cell(const char *host, int columns, char *out, size_t size)
+{
+    const size_t label = strcspn(host, ".");
+    const bool address = strspn(host, "0123456789") == label;
+    char name[HOST_BYTES], end[HOST_BYTES + DOTS + 1];
+    const char *at = name;
+    int width;
+
+    if (dp_text_width(host) <= columns || columns < COLUMNS_OF_DOTS) {
+        dp_text_cell(host, columns, out, size);
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", address ? HOST_BYTES : (int)label, host);
+    width = dp_text_width(name);
+    if (width <= columns) {
+        dp_text_cell(name, columns, out, size);
+        return;
+    }
+    while (width > columns - DOTS) {
+        size_t bytes;
+        width -= dp_text_piece_width(at, &bytes);
+        at += bytes;
+    }
+    (void)snprintf(end, sizeof(end), "...%s", at);
+    dp_text_cell(end, columns, out, size);
 }

@@ -28,4 +28,8 @@ int dp_text_cut(const char *text, int columns, char *out, size_t size);
 /* The same, with spaces after it up to `columns`. */
 void dp_text_cell(const char *text, int columns, char *out, size_t size);
 
+/* The same for a host: those of a cluster begin alike. So of "node-017.cluster.example.org" the
+ * domain is left out first, and then the beginning: "...-017". */
+void dp_text_host_cell(const char *host, int columns, char *out, size_t size);
+
 #endif

@@ -28,7 +28,7 @@ static void print_rank(const struct dp_run_rank *rank, FILE *out)
 {
     char host[HOST_BYTES];
 
-    dp_text_cell(rank->host, HOST_WIDTH, host, sizeof(host));
+    dp_text_host_cell(rank->host, HOST_WIDTH, host, sizeof(host));
     (void)fprintf(out, "%4" PRId64 " %s", rank->rank, host);
     print_parts(rank->step_ms, out);
 }

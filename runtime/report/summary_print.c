@@ -197,7 +197,7 @@ static void print_rank(const struct dp_run_summary *summary, const struct dp_run
         }
         text = rank != NULL ? dp_figure_value(cell, row, rank) : row->text;
         if (is_text(row)) {
-            dp_text_cell(text, width_of(summary, row), padded, sizeof(padded));
+            dp_text_host_cell(text, width_of(summary, row), padded, sizeof(padded));
             (void)fprintf(out, "%s%s", before, padded);
         } else {
             (void)fprintf(out, "%s%*s", before, row->width, text);

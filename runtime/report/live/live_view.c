@@ -262,8 +262,10 @@ static void add_record(struct dp_live_view *v, const struct dp_run_record *r)
     add_results(v, s);
 }
 
+enum { HOST_WIDTH = 14 };
+
 static const struct column ended_columns[] = {{"rank", 4, EVERYWHERE, false},
-                                              {"host", 14, 2, true},
+                                              {"host", HOST_WIDTH, 2, true},
                                               {"samples/s", 9, 1, false},
                                               {"exposed", 8, 4, false},
                                               {"memory", 9, 3, false}};
@@ -273,18 +275,19 @@ static const struct table ended_table = {ended_columns,
 static void add_ended_rank(struct dp_live_view *v, const struct dp_run_rank *rank)
 {
     char rate[DP_FIGURE_BYTES], exposed[DP_FIGURE_BYTES], memory[DP_FIGURE_BYTES];
-    char number[DP_FIGURE_BYTES];
+    char number[DP_FIGURE_BYTES], host[CELL_BYTES];
     double step_ms = 0.0;
 
     for (int i = 0; i < DP_STEP_PART_COUNT; i++) {
         step_ms += rank->step_ms[i];
     }
     (void)snprintf(number, sizeof(number), "%" PRId64, rank->rank);
+    dp_text_host_cell(rank->host, HOST_WIDTH, host, sizeof(host));
     add_row(
         v, &ended_table,
         (const char *const[]){
             number,
-            rank->host,
+            host,
             dp_figure_number(rate, DP_REPORT_RATE, rank->samples_per_second),
             dp_figure_number(exposed, DP_REPORT_FRACTION, rank->step_ms[DP_PART_EXPOSED] / step_ms),
             dp_figure_count(memory, DP_REPORT_BYTES, rank->peak_rss_bytes),

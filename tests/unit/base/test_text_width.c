@@ -83,12 +83,39 @@ static void cells_are_as_wide_as_their_column(void **state)
     }
 }
 
+/* Those of a cluster begin alike. */
+static void a_long_host_keeps_what_tells_it_from_others(void **state)
+{
+    static const struct {
+        const char *host, *cell;
+        int columns;
+    } hosts[] = {
+        {"vm", "vm      ", 8},
+        {"node-017", "node-017", 8},
+        {"node-017.cluster.example.org", "node-017", 8},
+        {"ip-10-0-12-37.ec2.internal", "...12-37", 8},
+        {"10.200.100.17", "...00.17", 8},
+        {"\u65e5\u672c\u8a9e\u65e5\u672c\u8a9e", "...\u672c\u8a9e ", 8},
+        {"node-017.cluster.example.org", "nod", 3},
+        {".", ".   ", 4},
+        {"....................", "....", 4},
+    };
+    char out[64];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        dp_text_host_cell(hosts[i].host, hosts[i].columns, out, sizeof(out));
+        assert_string_equal(out, hosts[i].cell);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_those_of_a_terminal_in_any_locale),
         cmocka_unit_test(what_does_not_fit_is_cut_between_characters),
         cmocka_unit_test(cells_are_as_wide_as_their_column),
+        cmocka_unit_test(a_long_host_keeps_what_tells_it_from_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
@@ -49,6 +51,24 @@ void dp_launcher_tell_ending(pid_t sender)
     if (sender == getppid()) {
         atomic_store(&ends, true);
         dp_launcher_tell(BEGUN);
+    }
+}
+
+static bool is_left(int fd)
+{
+    struct stat info;
+    int bytes = 0;
+
+    return fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode) && ioctl(fd, FIONREAD, &bytes) == 0 &&
+           bytes > 0;
+}
+
+void dp_launcher_let_read(void)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+
+    for (int ms = 0; ms < 1000 && (is_left(STDOUT_FILENO) || is_left(STDERR_FILENO)); ms++) {
+        (void)nanosleep(&nap, NULL);
     }
 }
 

@@ -20,6 +20,10 @@ void dp_launcher_tell_done(void);
  * ignored. */
 void dp_launcher_tell_ending(pid_t sender);
 
+/* Returns when what is in the pipes of stdout and stderr has been read, or after a second: MPICH's
+ * launcher does not read what is left there when a rank ends the job. */
+void dp_launcher_let_read(void);
+
 /* Whether that has been reported: who is missing then may have been ended, which is no hang. */
 bool dp_launcher_ends(void);
 

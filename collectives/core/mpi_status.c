@@ -36,5 +36,6 @@ void dp_mpi_abort(int code)
 
     (void)pthread_mutex_lock(&once);
     dp_launcher_tell(code);
+    dp_launcher_let_read();
     (void)MPI_Abort(MPI_COMM_WORLD, code);
 }

@@ -1,0 +1,67 @@
+/* test_launcher.c - what a rank waits for before it ends the job. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+
+#include "base/system/launcher.h"
+
+/* A child whose stderr is a pipe into which it writes; then it waits until that is read. */
+static pid_t start(int ends[2])
+{
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(ends[1], STDERR_FILENO);
+        (void)!write(STDERR_FILENO, "a line\n", 7);
+        dp_launcher_let_read();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    (void)close(ends[1]);
+    return child;
+}
+
+static void test_what_was_written_is_read_before_a_job_ends(void **state)
+{
+    char text[16];
+    int ends[2];
+
+    (void)state;
+    const pid_t child = start(ends);
+    struct pollfd written = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(poll(&written, 1, 10000), 1);
+    struct pollfd ended = {.fd = ends[0], .events = 0};
+    assert_int_equal(poll(&ended, 1, 50), 0);
+    assert_int_equal(read(ends[0], text, sizeof(text)), 7);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    (void)close(ends[0]);
+}
+
+static void test_nobody_who_reads_delays_the_end_by_little(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    const pid_t child = start(ends);
+    assert_int_equal(waitpid(child, NULL, 0), child); /* the test has a timeout */
+    (void)close(ends[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_was_written_is_read_before_a_job_ends),
+        cmocka_unit_test(test_nobody_who_reads_delays_the_end_by_little),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,6 +11,7 @@
 
 #include "base/files/stdio.h"
 #include "base/log.h"
+#include "base/system/guard.h"
 #include "base/system/launcher.h"
 #include "base/system/openmp.h"
 #include "base/system/thread.h"
@@ -210,11 +211,16 @@ int main(int argc, char **argv)
     const int rank = dp_world_launch_rank();
     struct dp_cli cli;
     dp_status status = dp_stdio_open();
+    int guarded;
 
     if (status != DP_OK) {
         return dp_status_exit(status);
     }
     dp_openmp_spin_briefly(argv);
+    guarded = dp_guard_rank(DP_GUARD_S);
+    if (guarded >= 0) {
+        return guarded;
+    }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error like a full disk */
     status = dp_cli_parse(argc, argv, rank > 0, &cli);
     if (status == DP_OK) {

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system/guard.h"
+
 /* "HOST:PATH": a pipe of the launcher, in /proc as processes of its host see it. */
 static const char variable[] = "LOCKSTEP_LAUNCHER";
 
@@ -48,7 +50,7 @@ void dp_launcher_tell_done(void)
 
 void dp_launcher_tell_ending(pid_t sender)
 {
-    if (sender == getppid()) {
+    if (sender == dp_guard_launcher()) {
         atomic_store(&ends, true);
         dp_launcher_tell(BEGUN);
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/system/guard.h"
 #include "collectives/core/backoff.h"
 #include "collectives/core/consistency.h"
 #include "collectives/core/engine.h"
@@ -60,7 +61,8 @@ static dp_status world_over_mpi(struct dp_world *world)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int provided = 0, length = 0;
 
-    world->mpirun = getenv("OMPI_COMM_WORLD_RANK") != NULL; /* MPI itself sets it, too */
+    world->mpirun = getenv("OMPI_COMM_WORLD_RANK") != NULL || /* MPI itself sets it, too */
+                    dp_guard_ends_job();
     DP_TRY(dp_mpi_start(&provided));
     world->mpi = true;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -24,7 +24,7 @@ struct dp_world {
     struct dp_roles roles;  /* of all ranks; at first all train */
     enum dp_role role;      /* of this one */
     bool mpi;               /* started by mpirun or srun */
-    bool mpirun;            /* by Open MPI's mpirun */
+    bool mpirun;            /* which ends the job if a rank dies: not srun */
     char host[64];
     char library[64];                     /* "Open MPI v4.1.4", or "no MPI" */
     char fabric[DP_FABRIC_BYTES];         /* what messages go by (fabric_mpi.h); "": not known */

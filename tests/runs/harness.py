@@ -164,7 +164,7 @@ class Started:
     def ranks(self):
         """Rank -> process id, of the ranks that are running."""
         found = {}
-        for pid in marked(self.mark):
+        for pid in sorted(marked(self.mark)):  # with MPICH a rank's guard comes before it
             with contextlib.suppress(OSError):
                 for item in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     if item.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")):

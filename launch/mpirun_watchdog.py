@@ -14,7 +14,8 @@ Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, 
 
 LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
 soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
-out who died; its exit code for a signal becomes 128 + the signal. Open MPI 5's (PRRTE) prints a
+out who died; its exit code for a signal becomes 128 + the signal. Requests to save or to stop go to
+the ranks of this host. Open MPI 5's (PRRTE) prints a
 banner about each job that fails, also if asked not to, and now and then a line about a rank that it
 cannot reach any more; a rank of MPICH that ends the job prints a line about that: these are left
 out, so that our line is last.
@@ -38,6 +39,9 @@ import time
 # Where a rank has given up a host it is short: mpirun would wait for that host for ever.
 KILL_TIMEOUT, KILL_TIMEOUTS, SLACK_S, SHORT_S = "odls_base_sigkill_timeout", 4, 16, 4
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# Requests to stop or to save: MPICH's mpirun may return 0 after it has passed them on, and SIGUSR2
+# ends it.
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 # Ignored signals, as under nohup, stay ignored.
 WATCHED = {signal.SIGCHLD, signal.SIGIO,
@@ -163,34 +167,46 @@ def start(words, mask, name, error):
     return pid
 
 
-def ranks_of(mpirun):
-    """The process ids of this host's ranks that still run."""
+def ranks_of(parent):
+    """The process ids of this host's ranks that still run: children of mpirun, or of a process that
+    it has started for them, as MPICH's does."""
     found = []
     with contextlib.suppress(OSError):
-        for task in pathlib.Path(f"/proc/{mpirun}/task").iterdir():
+        for task in pathlib.Path(f"/proc/{parent}/task").iterdir():
             for pid in map(int, (task / "children").read_text().split()):
                 with contextlib.suppress(OSError):
-                    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
-                    found += [pid] if b"OMPI_COMM_WORLD_RANK=" in words else []
+                    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    ranked = any(word.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))
+                                 for word in words)
+                    found += [pid] if ranked else ranks_of(pid)
     return found
 
 
-def kill(mpirun):
-    for pid in ranks_of(mpirun):
+def signal_ranks(pids, number):
+    """To all processes of a rank, if it is a group, as mpirun does."""
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-pid if os.getpgid(pid) == pid else pid, signal.SIGKILL)
+            os.kill(-pid if os.getpgid(pid) == pid else pid, number)
+
+
+def kill(mpirun):
+    signal_ranks(ranks_of(mpirun), signal.SIGKILL)
     os.kill(mpirun, signal.SIGKILL)
     os.waitpid(mpirun, 0)
 
 
-def pass_on(info, mpirun):
-    if info.si_code <= 0:  # sent by a process, not by the terminal
+def pass_on(info, mpirun, hydra):
+    sent = info.si_code <= 0  # by a process, not by the terminal
+    ranks = ranks_of(mpirun) if hydra and sent and info.si_signo in REQUESTS else []
+    if ranks:
+        signal_ranks(ranks, info.si_signo)
+    elif sent:
         os.kill(mpirun, info.si_signo)
     if info.si_signo == signal.SIGTSTP:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def wait_for(mpirun, pipe, grace_s):
+def wait_for(mpirun, hydra, pipe, grace_s):
     """Waits until mpirun ends, or kills it; returns the exit code."""
     code, reported, deadline = 1, False, None  # reported: a rank has written its exit code
     while True:
@@ -221,7 +237,7 @@ def wait_for(mpirun, pipe, grace_s):
                 elif deadline is None:
                     code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:
-            pass_on(info, mpirun)
+            pass_on(info, mpirun, hydra)
             if info.si_signo in ENDING and deadline is None:
                 deadline = time.monotonic() + grace_s
 
@@ -238,7 +254,7 @@ def main():
     if quiet:  # after the fork, which copies no threads
         os.close(error)
         copier.start()
-    code = wait_for(pid, pipe, grace(words))
+    code = wait_for(pid, hydra, pipe, grace(words))
     if quiet:
         copier.join(1)
     return 128 + code if hydra and code in FATAL else code

@@ -186,6 +186,25 @@ def case_mpichs_mpirun_leaves_dead_ranks_to_ours_and_its_signals_get_128():
         same(done.returncode, expected, f"the exit code for {code}")
 
 
+def case_requests_go_to_mpichs_ranks_which_are_not_its_children():
+    """Its mpiexec may return 0 after the one that stops them, and is ended by SIGUSR2."""
+    rank = harness.scratch / "rank"
+    rank.write_text("""trap "echo saves" USR2
+trap "echo stops; exit 75" USR1
+echo begins
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.3; done
+""")
+    _, env = other_mpirun("mpiexec.hydra", f"sh -c 'PMI_RANK=0 sh {rank}; exit $?'\nexit $?\n")
+    with subprocess.Popen([MPIRUN], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True) as process:
+        for number, expected in ((signal.SIGUSR2, "begins"), (signal.SIGUSR1, "saves"),
+                                 (None, "stops")):
+            same(process.stdout.readline(), f"{expected}\n", "what the rank does")
+            if number:
+                process.send_signal(number)
+        same(process.wait(harness.PATIENCE), 75, "the exit code")
+
+
 def case_mpichs_line_about_an_abort_is_left_out_and_nothing_else():
     """What MPICH 4.0.2 printed; and others that begin as it does."""
     line = ("Abort(70) on node 1 (rank 1 in comm 0): application called "

@@ -102,7 +102,7 @@ static bool add_launcher(const struct dp_run_job *job, char *text)
         }
         return true;
     }
-    add(text, getenv("SLURM_STEP_ID") != NULL ? "srun" : "mpirun");
+    add(text, getenv("SLURM_STEP_ID") != NULL ? "srun" : find_launcher(path) ? path : "mpirun");
     add(text, "-n");
     add(text, ranks);
     return false;

@@ -149,7 +149,7 @@ def case_many_signals_in_products_of_matrices_change_no_bit():
 
 
 # Rank 0 begins when it is asked to: until then no other rank comes to a step.
-HOLD_RANK_0 = 'test "$OMPI_COMM_WORLD_RANK" != 0 || kill -STOP $$; exec "$@"'
+HOLD_RANK_0 = 'test "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 || kill -STOP $$; exec "$@"'
 
 
 def case_a_request_before_the_first_step_is_heard_after_it():

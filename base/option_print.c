@@ -90,6 +90,18 @@ void dp_option_describe(const struct dp_option *row, char *text, size_t size)
 
 /* ---- values ---- */
 
+/* 1e-05 becomes 1.0e-05: without a point YAML 1.1, and so PyYAML, reads a text. */
+static void add_point(char *text, size_t size)
+{
+    char exponent[16];
+    char *at = strchr(text, 'e');
+
+    if (at != NULL && strchr(text, '.') == NULL) {
+        (void)snprintf(exponent, sizeof(exponent), "%s", at);
+        (void)snprintf(at, size - (size_t)(at - text), ".0%s", exponent);
+    }
+}
+
 void dp_option_print_number(double value, char *text, size_t size)
 {
     if (isnan(value)) {
@@ -103,9 +115,10 @@ void dp_option_print_number(double value, char *text, size_t size)
     for (int digits = 1; digits <= 17; digits++) {
         (void)snprintf(text, size, "%.*g", digits, value);
         if (strtod(text, NULL) == value) {
-            return;
+            break;
         }
     }
+    add_point(text, size);
 }
 
 /* Whether YAML reads the word as text without quotes, in flow style too. */

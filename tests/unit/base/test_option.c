@@ -256,10 +256,11 @@ static void a_default_outside_its_range_is_an_error(void **state)
 static void printed_numbers_read_back_to_the_bit(void **state)
 {
     static const double values[] = {0.0, -0.0, 0.1, 1.0 / 3.0, 3.06, 1e-8, 5e-324, 123456789.125};
-    static const struct {
+    static const struct { /* numbers to YAML 1.1, too, which wants a point before an exponent */
         double value;
         const char *text;
-    } shown[] = {{0.1, "0.1"}, {60.0, "60"}, {86400.0, "86400"}, {1e9, "1e+09"}};
+    } shown[] = {{0.1, "0.1"},        {60.0, "60"},     {86400.0, "86400"}, {1e-5, "1.0e-05"},
+                 {1.5e-7, "1.5e-07"}, {1e9, "1.0e+09"}, {1e30, "1.0e+30"}};
     const struct dp_option *row = dp_option_find(table, "price");
     char text[DP_OPTION_PRINTED];
     struct sample s = {0}, back = {0};

@@ -14,7 +14,7 @@ static const struct dp_option flip_options[] = {
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "on this rank"),
     DP_CHOICE(FAULT, what,    "weight", "weight|optimizer|message|gradient|data",
               "what is changed"),
-    DP_STRING(FAULT, tensor,  "",   "its name in model.safetensors"),
+    DP_STRING(FAULT, tensor,  "",   "its name in model.safetensors; empty: the first weight"),
     DP_INT(   FAULT, bucket,  "0",  0, INT_HIGH, "of a gradient: in that step, after it is summed"),
     DP_INT(   FAULT, element, "0",  0, INT_HIGH, "as in model.safetensors; of data: byte"),
     DP_INT(   FAULT, bit,     "22", 0, BIT_HIGH, "of the float32, or byte; 0 is the lowest"),

@@ -27,11 +27,13 @@ static const struct dp_tensor *find_in(const struct dp_tensor *tensors, int coun
     return NULL;
 }
 
-/* The tensor that is named: a weight, or a running statistic. */
+/* The tensor that is named: a weight, or a running statistic; without a name the first weight. */
 static const struct dp_tensor *find_tensor(const struct dp_fault *fault, const struct dp_model *m,
                                            bool *weight)
 {
-    const struct dp_tensor *found = find_in(m->tensors, m->tensor_count, fault->tensor);
+    const struct dp_tensor *found = fault->tensor[0] == '\0'
+                                        ? &m->tensors[0]
+                                        : find_in(m->tensors, m->tensor_count, fault->tensor);
 
     *weight = found != NULL;
     return found != NULL ? found : find_in(m->buffers, m->buffer_count, fault->tensor);
@@ -72,7 +74,7 @@ static dp_status flip_check_tensor(const struct dp_fault *fault, const struct dp
     }
     if ((size_t)fault->element >= tensor->count) {
         return DP_FAIL(DP_ERR_CONFIG, DP_FAULT_VARIABLE ": flip: %s has %zu elements, not %d",
-                       fault->tensor, tensor->count, fault->element + 1);
+                       tensor->name, tensor->count, fault->element + 1);
     }
     return DP_OK;
 }

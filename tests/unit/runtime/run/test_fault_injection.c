@@ -38,8 +38,8 @@ static void impossible_faults_are_refused_in_one_line(void **state)
         {"flip:tensor=1.wieght",
          "lockstep: error: DP_FAULT: flip: the model has no tensor '1.wieght'; its first is "
          "0.weight\n"},
-        {"flip", "lockstep: error: DP_FAULT: flip: the model has no tensor ''; its first is "
-                 "0.weight\n"},
+        {"flip:rank=0,step=5", ""}, /* of the first weight */
+        {"flip:element=72", "lockstep: error: DP_FAULT: flip: 0.weight has 72 elements, not 73\n"},
         {"flip:tensor=0.weight,element=72",
          "lockstep: error: DP_FAULT: flip: 0.weight has 72 elements, not 73\n"},
         {"flip:tensor=0.weight;flip:tensor=0.weight,rank=1",

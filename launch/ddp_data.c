@@ -144,7 +144,7 @@ static dp_status parse_flag(int argc, char **argv, int *at, struct options *o)
     const size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
 
     (void)snprintf(flag, sizeof(flag), "%.*s", (int)(length < 31 ? length : 31), argument);
-    if (strcmp(argument, "--help") == 0) {
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
         o->help = true;
     } else if (strcmp(argument, "--version") == 0) {
         o->version = true;

@@ -75,7 +75,7 @@ static dp_status parse_flag(const char *flag, int argc, char **argv, int *at, st
         o->explain = true;
     } else if (strcmp(flag, "--no-page") == 0) {
         o->no_page = true;
-    } else if (strcmp(flag, "--help") == 0) {
+    } else if (strcmp(flag, "--help") == 0 || strcmp(flag, "-h") == 0) {
         o->help = true;
     } else if (strcmp(flag, "--version") == 0) {
         o->version = true;

@@ -59,7 +59,7 @@ static dp_status parse(int argc, char **argv, struct options *o)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--once") == 0) {
             o->once = true;
-        } else if (strcmp(argv[i], "--help") == 0) {
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             o->help = true;
         } else if (strcmp(argv[i], "--version") == 0) {
             o->version = true;

@@ -487,13 +487,14 @@ dp_status dp_cli_list(const char *family)
         if (i == 0 || strcmp(families[i].name, families[i - 1].name) != 0) {
             used += (size_t)snprintf(names + used, sizeof(names) - used, "%s|", families[i].name);
         }
-        if (strcmp(family, families[i].name) != 0) {
-            continue;
-        }
-        for (int k = 0; (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
+        const bool wanted = strcmp(family, families[i].name) == 0;
+        for (int k = 0; wanted && (plugin = dp_plugin_at(families[i].family, k)) != NULL; k++) {
             list_plugin(families[i].family, plugin);
         }
-        found = true;
+        if (wanted && families[i].family == &dp_layers) { /* the configuration unrolls it */
+            printf("%-15s %s\n", "repeat", "its layers again and again: {times: 3, layers: [...]}");
+        }
+        found = found || wanted;
     }
     return found ? DP_OK : DP_FAIL(DP_ERR_USAGE, "--list wants %sreport, not '%s'", names, family);
 }

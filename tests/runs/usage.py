@@ -85,6 +85,21 @@ def case_what_takes_no_ranks_is_answered_once_by_many():
     told_once(Started(["--list", "bogus"], 2).finish(), "--list wants")
 
 
+def case_each_program_explains_itself_to_both_flags():
+    for path in sorted(harness.build.glob("ddp_*")):
+        if not path.is_file() or not os.access(path, os.X_OK):
+            continue
+        said = [subprocess.run([path, flag], check=True, capture_output=True, text=True).stdout
+                for flag in ("--help", "-h")]
+        check(said[0].startswith("usage: ") and said[0] == said[1], f"{path.name}: {said}")
+
+
+def case_every_layer_of_a_configuration_is_listed():
+    listed = harness.train_well("--list", "layers", ranks=0).out
+    for name in ("dense", "residual", "repeat"):
+        check(re.search(rf"^{name} ", listed, re.MULTILINE), f"{name} is not in\n{listed}")
+
+
 def case_scripts_set_what_programs_set_for_themselves():
     name = "collectives/core/mpi/start_mpi.c"
     text = (harness.ROOT / name).read_text()

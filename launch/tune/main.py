@@ -52,7 +52,8 @@ def overrides_of(params):
 
 
 def in_words(params):
-    return ", ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+    return ", ".join(f"{key}={value:.4g}" if isinstance(value, float)
+                     else f"{key}={space.text_of(value)}"
                      for key, value in params.items())
 
 
@@ -178,7 +179,8 @@ def tune(args, tools):
     for job in study.left_behind:  # of a start that was killed
         Jobs.cancel(job)
     tuning = Tuning(args, tools, study)
-    say(f"ddp_tune: {args.trials} trials of {args.model} for {args.goal}, in {args.out}"
+    trials = "1 trial" if args.trials == 1 else f"{args.trials} trials"
+    say(f"ddp_tune: {trials} of {args.model} for {args.goal}, in {args.out}"
         + (f"; {tuning.done} are done" if tuning.done > 0 else ""))
     try:
         tuning.go()

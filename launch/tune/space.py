@@ -16,7 +16,7 @@ KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
 
 
 class Axis:
-    """One key: its kind, and its two ends, or its values as texts."""
+    """One key: its kind, and its two ends, or its values."""
 
     def __init__(self, key, kind, values):
         self.key, self.kind, self.values = key, kind, values
@@ -80,7 +80,9 @@ def read_axis(path, key, entry):
     texts = [text_of(value) for value in values]
     if len(set(texts)) < len(texts):
         raise Failure(f"{where}: a value is given twice", CONFIGURATION)
-    return Axis(key, kind, texts)
+    plain = (bool, int, float, str)  # what Optuna keeps as it is: a number stays one
+    return Axis(key, kind, [value if isinstance(value, plain) else text
+                            for value, text in zip(values, texts)])
 
 
 def read(path, yaml):

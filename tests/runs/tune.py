@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ddp_tune: a space whose best is known, trials that are pruned and that fail, going on, and what
 is refused. With Optuna from PyPI, where it can be installed."""
+import json
 import re
 import signal
 import sqlite3
@@ -51,6 +52,13 @@ def tune(*arguments, python, code=0):
     return result
 
 
+def kept_choices(out):
+    """Of a study with one key."""
+    with sqlite3.connect(out / "study.db") as study:
+        kept = study.execute("select distribution_json from trial_params limit 1").fetchone()[0]
+    return json.loads(kept)["attributes"]["choices"]
+
+
 def states(out):
     """How many trials are in each state."""
     with sqlite3.connect(out / "study.db") as study:
@@ -86,6 +94,7 @@ def case_a_poor_trial_is_pruned():
     shown = [told for told in result.out.splitlines() if ": pruned; " in told]
     check(shown and "by optimizer.lr=0.5 (" in result.out, f"{result}")
     same(states(out).get("PRUNED"), len(shown), "pruned trials")
+    same(kept_choices(out), [0.4, 0.5, 0.6, "1e-9"], "choices, numbers as such, in the study")
     for folder in (out / "trials").iterdir():
         check(metrics(folder / "run", "end"), f"{folder} was killed, not asked to end")
 

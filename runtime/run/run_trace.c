@@ -1,5 +1,6 @@
 #include "runtime/run/run_trace.h"
 
+#include "base/log.h"
 #include "collectives/world/host_names.h"
 #include "runtime/data/rows.h"
 #include "runtime/trainer/compute/micro_batch.h"
@@ -45,6 +46,14 @@ dp_status dp_run_trace_open(struct dp_training *run)
                    ? DP_FAIL(DP_ERR_USAGE, "--trace: ranks of asynchronous training (train.mode "
                                            "async) have no steps in common")
                    : DP_ERR_USAGE;
+    }
+    /* A job that is started again with the same flags, or has lost a rank, goes on. */
+    if (dp_trace_request_passed(request, config.done, config.total)) {
+        if (dp_run_leads(job)) {
+            DP_WARN("--trace: nothing is traced: the first %llu steps are done",
+                    (unsigned long long)config.done);
+        }
+        return DP_OK;
     }
     return dp_tracing_create(request, &config, dp_trainer_exchange(job->trainer), &run->tracing);
 }

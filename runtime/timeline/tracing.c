@@ -83,6 +83,11 @@ dp_status dp_trace_request_read(const char *text, struct dp_trace_request *out)
     return DP_OK;
 }
 
+bool dp_trace_request_passed(const struct dp_trace_request *request, uint64_t done, uint64_t total)
+{
+    return done > 0 && (done >= total || (request->first > 0 && request->last <= done));
+}
+
 /* The steps that are recorded: those that are asked for, or some that are typical of the run. */
 static dp_status choose_steps(struct dp_tracing *t, const struct dp_trace_request *request)
 {

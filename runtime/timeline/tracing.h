@@ -20,6 +20,9 @@ struct dp_trace_request {
 /* Reads "FILE", "FILE:steps=A-B" or ":steps=A-B". Errors: DP_ERR_USAGE. */
 DP_CHECKED dp_status dp_trace_request_read(const char *text, struct dp_trace_request *out);
 
+/* Whether a run that goes on after step `done` has done all that was asked for before. */
+bool dp_trace_request_passed(const struct dp_trace_request *request, uint64_t done, uint64_t total);
+
 /* What a run has. */
 struct dp_tracing_config {
     const char *name, *version; /* of the run, and the program; borrowed */

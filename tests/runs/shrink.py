@@ -176,8 +176,8 @@ def case_two_ranks_that_die_at_once_are_both_lost_or_the_job_ends_as_documented(
 
 def case_without_lanes_all_that_live_go_on():
     with small_program() as (flags, env):
-        _, lost = go_on((*flags, "--set", "train.lanes=0", "--set", "comm.strategy=ring"), env,
-                        "kill:rank=1,step=7,bucket=0", 3, "ring")
+        flags += ("--set", "train.lanes=0", "--set", "comm.strategy=ring", "--trace", ":steps=2-4")
+        _, lost = go_on(flags, env, "kill:rank=1,step=7,bucket=0", 3, "ring")
         same([(row["rank"], row["left"]) for row in lost], [(1, 2)], "who was lost")
 
 

@@ -3,6 +3,7 @@
 Perfetto UI opens it, and its query engine finds the same.
 """
 import json
+import re
 import signal
 import subprocess
 
@@ -165,6 +166,19 @@ def case_a_run_that_ends_before_the_last_step_leaves_those_that_it_did():
     trace = Trace(stopped / "trace.json")
     check(trace.spans("step", 0)[0]["args"]["step"] == 5, "the first step")
     check(len(trace.spans("step", 0)) >= 4, "some of its steps are missing")
+
+
+def case_a_run_that_goes_on_after_the_steps_of_its_trace_keeps_the_trace():
+    out = harness.scratch / "out"
+    flags = ("--set", "train.steps=12", "--out", out, "--trace", ":steps=2-4", "--resume")
+    train_well(small_cfg(), *flags, "--steps", 5, ranks=2)
+    before = (out / "trace.json").read_text()
+    result = train_well(small_cfg(), *flags, ranks=2)  # the same command, as a queue gives it
+    same(re.findall(r"warning: .*(--trace: .*)", result.err),
+         ["--trace: nothing is traced: the first 5 steps are done"], f"warnings of\n{result}\n")
+    same((run_json(out)["steps"], (out / "trace.json").read_text()), (12, before), "what is left")
+    (out / "run.json").unlink()  # as when it was killed at its end
+    same(train(small_cfg(), *flags, ranks=2).code, 0, "the exit code")
 
 
 def case_wrong_arguments_and_files_have_their_codes():

@@ -13,7 +13,7 @@ enum { BROAD = 11, CHANGE = 10, NARROW = 7 };
 static const char noise_help[] =
     "A change counts where it is larger than the noise: twice the standard error, by what each "
     "run varies in itself; parts of the step that wait have that of the whole step. Runs made at "
-    "other times may differ more.";
+    "other times may differ more. \"pp\" are percentage points.";
 
 /* ---- values ---- */
 
@@ -28,14 +28,31 @@ static const char *value_text(char text[DP_FIGURE_BYTES], enum dp_report_kind ki
                                      : dp_figure_number(text, kind, value);
 }
 
-/* The same in so many columns of a terminal, at least 7. */
-static const char *fitting_text(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value,
-                                size_t columns)
+/* Of two values; between shares it is in percentage points, not a share of one of them. */
+static const char *difference_text(char text[DP_FIGURE_BYTES], enum dp_report_kind kind,
+                                   double value)
 {
-    if (strlen(value_text(text, kind, value)) > columns) {
+    char *percent = strstr(value_text(text, kind, value), " %");
+
+    if (percent != NULL) {
+        (void)snprintf(percent, sizeof(" pp"), " pp");
+    }
+    return text;
+}
+
+/* The text, or the value in another form where it takes more columns, at least 7. */
+static const char *fitting(char text[DP_FIGURE_BYTES], double value, size_t columns)
+{
+    if (strlen(text) > columns) {
         (void)snprintf(text, DP_FIGURE_BYTES, "%.*e", columns < BROAD ? 1 : 3, value);
     }
     return text;
+}
+
+static const char *fitting_text(char text[DP_FIGURE_BYTES], enum dp_report_kind kind, double value)
+{
+    (void)value_text(text, kind, value);
+    return fitting(text, value, BROAD);
 }
 
 /* With its sign. */
@@ -48,11 +65,12 @@ static const char *change_text(char text[DP_FIGURE_BYTES], const struct dp_chang
     if (!isfinite(difference)) {
         return value_text(text, change->kind, difference);
     }
+    (void)difference_text(size, change->kind, fabs(difference));
     (void)snprintf(text, DP_FIGURE_BYTES, "%s%.60s",
                    difference < 0.0   ? "-"
                    : difference > 0.0 ? "+"
                                       : "",
-                   fitting_text(size, change->kind, fabs(difference), columns - 1));
+                   fitting(size, fabs(difference), columns - 1));
     return text;
 }
 
@@ -96,11 +114,11 @@ static void print_change(const struct dp_change *change, FILE *out)
     char before[DP_FIGURE_BYTES], after[DP_FIGURE_BYTES], by[DP_FIGURE_BYTES];
     char share[DP_FIGURE_BYTES], noise[DP_FIGURE_BYTES];
 
+    (void)difference_text(noise, change->kind, change->noise);
     (void)fprintf(out, "%-18s %11s %11s %10s %9s %7s %s\n", change->what,
-                  fitting_text(before, change->kind, change->before, BROAD),
-                  fitting_text(after, change->kind, change->after, BROAD),
-                  change_text(by, change, CHANGE), share_text(share, change),
-                  fitting_text(noise, change->kind, change->noise, NARROW),
+                  fitting_text(before, change->kind, change->before),
+                  fitting_text(after, change->kind, change->after), change_text(by, change, CHANGE),
+                  share_text(share, change), fitting(noise, change->noise, NARROW),
                   dp_change_verdict_text(dp_change_verdict(change)));
 }
 
@@ -115,7 +133,8 @@ void dp_comparison_print(const struct dp_comparison *comparison, FILE *out)
         }
     }
     print_differences(comparison, out);
-    (void)fprintf(out, "\n%-18s %11s %11s %10s %9s %7s\n", "", "A", "B", "change", "of A", "noise");
+    (void)fprintf(out, "\n%-18s %11s %11s %10s %9s %7s %s\n", "", "A", "B", "change", "of A",
+                  "noise", "B is");
     for (int i = 0; i < comparison->change_count; i++) {
         print_change(&comparison->changes[i], out);
     }
@@ -166,7 +185,7 @@ static void add_change(const struct dp_change *change, struct dp_html *h)
     dp_html_print(h, "<td>%s</td>", value_text(text, change->kind, change->after));
     dp_html_print(h, "<td>%s</td>", change_text(text, change, DP_FIGURE_BYTES));
     dp_html_print(h, "<td>%s</td>", share_text(text, change));
-    dp_html_print(h, "<td>%s</td>", value_text(text, change->kind, change->noise));
+    dp_html_print(h, "<td>%s</td>", difference_text(text, change->kind, change->noise));
     dp_html_print(h, "<td class=\"text %s\">%s</td></tr>\n", classes[verdict],
                   dp_change_verdict_text(verdict));
 }

@@ -5,6 +5,7 @@
 
 #include "base/files/input.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "runtime/config/config_own.h"
 #include "runtime/config/config_print.h"
 #include "runtime/config/config_rules.h"
@@ -278,9 +279,12 @@ static const char *stem(struct dp_pool *pool, const char *path)
     if (copy == NULL || copy[0] == '\0') {
         return copy == NULL ? NULL : "run";
     }
-    for (char *c = copy; *c != '\0'; c++) {
-        if (*c < 0x20 || *c > 0x7e || (c == copy && *c == '.')) {
-            *c = '_';
+    for (size_t at = 0, bytes; copy[at] != '\0'; at += bytes) {
+        char piece[DP_TEXT_PIECE];
+
+        bytes = dp_text_piece(copy + at, piece);
+        if (strncmp(copy + at, piece, bytes) != 0 || (at == 0 && copy[0] == '.')) {
+            memset(copy + at, '_', bytes);
         }
     }
     return copy;

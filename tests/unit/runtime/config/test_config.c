@@ -17,6 +17,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/config_load.h"
 #include "runtime/config/config_print.h"
+#include "tests/support/arrays.h"
 
 static const char model[] = "model: {input: [4], layers: [dense: {units: 2}]}\n";
 static char *const no_environment[] = {NULL};
@@ -133,6 +134,30 @@ static void scalars_are_typed_by_the_table(void **state)
     assert_string_equal(c->comm.strategy, "hier:inner=shm,outer=ring");
     assert_int_equal(c->report.price_per, DP_PRICE_PER_RANK);
     dp_config_destroy(c);
+}
+
+static void a_run_is_named_after_its_file_but_for_what_a_terminal_obeys(void **state)
+{
+    static const char *const cases[][2] = {
+        {"a/m\xc3\xb6 2.b.cfg", "\nname: \"m\xc3\xb6 2.b\"\n"},
+        {"\xe6\x97\xa5", "\nname: \"\xe6\x97\xa5\"\n"},
+        {"..a\033\xff\n\xc2\x9b.cfg", "\nname: _.a_____\n"}, /* U+009B begins a sequence */
+        {"a/.cfg", "\nname: run\n"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        char *text = NULL, whole[4096];
+
+        assert_int_equal(dp_config_resolve_text(model, strlen(model), cases[i][0], no_environment,
+                                                NULL, 0, &text),
+                         DP_OK);
+        (void)snprintf(whole, sizeof(whole), "\n%s", text);
+        if (strstr(whole, cases[i][1]) == NULL) {
+            fail_msg("%.200s", whole);
+        }
+        dp_free(text);
+    }
 }
 
 /* As some editors put one in front. */
@@ -427,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_model_is_required),
         cmocka_unit_test(scalars_are_typed_by_the_table),
+        cmocka_unit_test(a_run_is_named_after_its_file_but_for_what_a_terminal_obeys),
         cmocka_unit_test(a_byte_order_mark_is_skipped),
         cmocka_unit_test(set_overrides_environment_overrides_file_overrides_defaults),
         cmocka_unit_test(steps_replace_epochs_and_epochs_steps),

@@ -77,6 +77,14 @@ def case_it_gives_up_where_nothing_is_gained():
     code, calls, told = supervise("none", ("76", "76", "0"))
     same((code, len(calls)), (76, 2), told)
     check("there is no checkpoint yet" in told, told)
+    code, calls, told = supervise("asked", ("76", "137", "70", "0"), "--restarts", "3")
+    same((code, len(calls)), (0, 4), told)
+
+
+def case_a_script_may_have_the_folder():
+    code, calls, told = supervise("script", ("76", "74", "64"), command=("model.cfg",))
+    same((code, calls), (64, ["model.cfg"] + ["model.cfg --resume"] * 2), told)
+    check("restart 2 of 10 in 0.2 s\n" in told, told)
 
 
 def case_restarts_are_bounded():
@@ -138,7 +146,7 @@ def case_hosts_that_do_not_answer_are_left_out():
 
 
 def case_what_cannot_be_supervised_is_refused():
-    for words, text in ((("--", "true"), "the command has no --out"),
+    for words, text in ((("--", "a/ddp_train", "m.cfg"), "the command has no --out"),
                         (("--restart", "3", "--", "true"), "unknown flag '--restart'"),
                         (("--restarts", "x", "--", "true"), "--restarts: expected a number"),
                         (("--restarts", "3"), "no command")):

@@ -421,7 +421,7 @@ dp_status dp_group_node_memory(struct dp_group *group, enum dp_purpose purpose, 
     const bool first = leader == group->rank;
     struct dp_node_memory made = {NULL, NULL, first};
 
-    made.handle = dp_group_memory(group, purpose, first ? bytes : 1);
+    made.handle = dp_group_memory(group, purpose, first ? bytes : 0);
     if (made.handle == NULL) {
         return DP_GROUP_FAIL(group, DP_ERR_NOMEM, "%s need %zu MB", dp_purpose_text(purpose),
                              bytes >> 20);

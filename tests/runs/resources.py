@@ -24,6 +24,7 @@ def case_memory_and_utilisation_are_known():
     check(1 <= memory["peak_step"] <= 60 and memory["predicted"] > 0, f"{memory}")
     # The weights are one copy, where ranks of a node share them.
     check(sum(rank["memory"]["weights"] for rank in ranks) >= 4 * 2410, f"{ranks}")
+    check(not any(0 < rank["memory"]["weights"] < 4 * 2410 for rank in ranks), f"{ranks}")
     check(memory["unexplained"] < 0.1 * memory["peak"], f"what is unexplained: {memory}")
     check("memory of a rank: at most" in result.out and "nothing explains" not in result.out,
           result.out)

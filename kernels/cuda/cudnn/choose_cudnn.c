@@ -48,26 +48,18 @@ static int plain_forms(const struct dp_cudnn_chooser *c, struct dp_cudnn_form fo
     return count;
 }
 
-/* A gradient in the narrow type is rounded once; that of each piece would be. */
-static bool may_be_folded(const struct dp_cudnn_chooser *c, const struct dp_cudnn_form *form)
-{
-    return dp_cudnn_may_fold(c->conv, c->stream->type) &&
-           (c->conv->use == DP_CONV_FORWARD || form->weights == DP_TYPE_F32 ||
-            dp_cudnn_pieces(c->conv, true) == 1);
-}
-
 static int forms_of(const struct dp_cudnn_chooser *c, struct dp_cudnn_form forms[FORMS])
 {
     const int plain = plain_forms(c, forms);
-    int count = plain;
 
-    for (int i = 0; i < plain; i++) {
-        if (may_be_folded(c, &forms[i])) {
-            forms[count] = forms[i];
-            forms[count++].folded = true;
-        }
+    if (!dp_cudnn_may_fold(c->conv, c->stream->type)) {
+        return plain;
     }
-    return count;
+    for (int i = 0; i < plain; i++) {
+        forms[plain + i] = forms[i];
+        forms[plain + i].folded = true;
+    }
+    return 2 * plain;
 }
 
 /* Bytes that a plan may want: no more than a part of what is free, and little for small images:
@@ -262,12 +254,12 @@ static dp_status recall(const struct dp_cudnn_chooser *c, const char *value,
                                            .pick = &pick,
                                            .clock = trial != NULL ? &clock : NULL,
                                            .best_ms = INFINITY};
-    struct dp_cudnn_form form = {
+    const struct dp_cudnn_form form = {
         .fused = number[0] % FOLDED == FUSED || number[0] % FOLDED == FUSED_LOSES_NAN,
         .loses_nan = number[0] % FOLDED == FUSED_LOSES_NAN,
+        .folded = number[0] >= FOLDED && dp_cudnn_may_fold(c->conv, c->stream->type),
         .weights = number[1] == DP_TYPE_F32 ? DP_TYPE_F32 : c->stream->type};
 
-    form.folded = number[0] >= FOLDED && may_be_folded(c, &form);
     return consider(c, &form, &search, trial, best, &found);
 }
 

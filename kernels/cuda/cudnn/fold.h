@@ -15,7 +15,7 @@
  * Folded images lie in scratch memory. Where those of a batch would be large, it is folded and
  * convolved in pieces, one after another: of that convolution in 4 of 64 rows at a batch of 256,
  * whose images are 26 MiB each (computed). Gradients of weights of all pieces are kept until the
- * last one, then added.
+ * last one, then added in float32; those in a narrow type were rounded once each.
  */
 #ifndef DP_KERNELS_CUDA_CUDNN_FOLD_H
 #define DP_KERNELS_CUDA_CUDNN_FOLD_H

@@ -39,6 +39,49 @@ int dp_layers_longest(const struct dp_run_summary *s, int order[DP_LAYERS_SHOWN]
     return count;
 }
 
+/* The next part of "cuDNN engine 70; cublas", without numbers that stand alone; 0: none is left. */
+static size_t next_part(const char **text, char part[DP_REPORT_NAME_BYTES])
+{
+    size_t used = 0;
+
+    for (; **text == ';' || **text == ' '; (*text)++) {
+    }
+    for (const char *from = *text; **text != '\0' && **text != ';'; (*text)++) {
+        const bool begins = *text == from || (*text)[-1] == ' ';
+        const size_t digits = begins ? strspn(*text, "0123456789") : 0;
+        if (digits > 0 && strchr("; ", (*text)[digits]) != NULL) {
+            *text += digits - 1;
+        } else if (used + 1 < DP_REPORT_NAME_BYTES) {
+            part[used++] = **text;
+        }
+    }
+    part[used] = '\0';
+    return used;
+}
+
+/* Whether each part of `a` is one of `b`. */
+static bool parts_are_among(const char *a, const char *b)
+{
+    char mine[DP_REPORT_NAME_BYTES], theirs[DP_REPORT_NAME_BYTES];
+
+    while (next_part(&a, mine) > 0) {
+        const char *rest = b;
+        bool found = false;
+        while (!found && next_part(&rest, theirs) > 0) {
+            found = strcmp(mine, theirs) == 0;
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_same_path(const char *a, const char *b)
+{
+    return parts_are_among(a, b) && parts_are_among(b, a);
+}
+
 bool dp_layer_is_slow(const struct dp_run_summary *s, int index, int *other)
 {
     const struct dp_run_layer *layer = &s->layers[index];
@@ -50,7 +93,7 @@ bool dp_layer_is_slow(const struct dp_run_summary *s, int index, int *other)
     }
     for (int i = 0; i < s->layer_count; i++) {
         const struct dp_run_layer *l = &s->layers[i];
-        const bool same_path = strcmp(l->implementation, layer->implementation) == 0;
+        const bool same_path = is_same_path(l->implementation, layer->implementation);
         if (i == index || strcmp(l->kind, layer->kind) != 0) {
             continue;
         }

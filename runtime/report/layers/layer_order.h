@@ -26,7 +26,8 @@ int dp_layers_longest(const struct dp_run_summary *summary, int order[DP_LAYERS_
  * Whether a layer runs on a slower path than its neighbours: it takes a hundredth of the time or
  * more, others of its kind went by another path of the libraries, all of these get more than four
  * times as near to their limits, and none that went by its path does. `other`: out, the index of
- * one of them.
+ * one of them. A path is the libraries and what they call it, without the numbers of
+ * algorithms, among which a run chooses by measuring.
  */
 bool dp_layer_is_slow(const struct dp_run_summary *summary, int index, int *other);
 

@@ -45,7 +45,9 @@ static void print_slow(const struct dp_run_summary *s, FILE *out)
         }
         const struct dp_run_layer *layer = &s->layers[i], *better = &s->layers[other];
         (void)fputs(dp_colour(DP_COLOUR_NOTICE), out);
-        dp_paragraph(out, 4, "slow path: layer %s (%s) reaches %s of its limit by %s, %s %s by %s",
+        dp_paragraph(out, 4,
+                     "slow path: layer %s (%s) reaches %s of its limit by %s, "
+                     "but layer %s %s by %s",
                      layer->name, layer->kind,
                      dp_figure_number(mine, DP_REPORT_FRACTION, dp_layer_of_limit(layer)),
                      layer->implementation, better->name,

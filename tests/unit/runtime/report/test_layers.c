@@ -151,6 +151,26 @@ static void a_slow_path_is_one_that_all_of_the_kind_beat(void **state)
     assert_false(dp_layer_is_slow(&summary, 2, &other));
     set_layer(3, "conv2d", 3.0, 0.1, "gemm"); /* one path is no better */
     assert_false(dp_layer_is_slow(&summary, 2, &other));
+    set_layer(3, "conv2d", 3.0, 0.5, "gemm");
+    assert_true(dp_layer_is_slow(&summary, 2, &other));
+}
+
+static void numbers_of_algorithms_make_no_other_path(void **state)
+{
+    int other = -1;
+    (void)state;
+
+    fill(3);
+    set_layer(0, "dense", 1.0, 0.5, "cuBLASLt algorithm 55");
+    set_layer(1, "dense", 2.0, 0.01, "cuBLASLt algorithm 20; cuBLASLt algorithm 5");
+    assert_false(dp_layer_is_slow(&summary, 1, &other));
+    set_layer(1, "dense", 2.0, 0.01, "cuBLASLt algorithm 20; own code");
+    assert_true(dp_layer_is_slow(&summary, 1, &other));
+    set_layer(1, "dense", 2.0, 0.01, "cuBLASLt");
+    assert_true(dp_layer_is_slow(&summary, 1, &other));
+    set_layer(0, "dense", 1.0, 0.5, "jit:avx512"); /* this one is part of a name */
+    set_layer(1, "dense", 2.0, 0.01, "jit:avx2");
+    assert_true(dp_layer_is_slow(&summary, 1, &other));
 }
 
 static void the_table_fits_a_terminal(void **state)
@@ -273,6 +293,7 @@ int main(void)
         WITH_SUMMARY(a_tiny_speed_stays_in_its_column),
         WITH_SUMMARY(what_was_not_timed_is_left_out),
         WITH_SUMMARY(a_slow_path_is_one_that_all_of_the_kind_beat),
+        WITH_SUMMARY(numbers_of_algorithms_make_no_other_path),
         WITH_SUMMARY(the_table_fits_a_terminal),
         WITH_SUMMARY(the_page_draws_what_computes_and_escapes_names),
         WITH_SUMMARY(odd_figures_draw_nothing_wrong),

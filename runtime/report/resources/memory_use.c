@@ -112,7 +112,18 @@ void dp_memory_use_look(struct dp_memory_use *use, uint64_t step, bool steady,
 
 /* ---- leaks ---- */
 
-/* By how much a kind has grown, where it grew in most of the windows and never shrank; else 0. */
+/* Whether the last third of the windows grew at three quarters of the mean pace, or faster. What
+ * grows to the largest of some sizes, as buffers for pictures do, slows down. */
+static bool keeps_pace(const struct dp_memory_use *use, int kind, int64_t grown)
+{
+    const int last = use->count - 1, late = last / 3;
+    const int64_t recent = use->windows[last].least[kind] - use->windows[last - late].least[kind];
+
+    return (double)recent * 4 * last >= (double)grown * 3 * late;
+}
+
+/* By how much a kind has grown, where it grew in most of the windows, never shrank, and keeps its
+ * pace; else 0. */
 static int64_t growth(const struct dp_memory_use *use, int kind)
 {
     const int last = use->count - 1;
@@ -127,7 +138,7 @@ static int64_t growth(const struct dp_memory_use *use, int kind)
         }
         rises += more > 0;
     }
-    return grown >= least && rises > last / 2 ? grown : 0;
+    return grown >= least && rises > last / 2 && keeps_pace(use, kind, grown) ? grown : 0;
 }
 
 struct dp_memory_leak dp_memory_use_leak(const struct dp_memory_use *use)

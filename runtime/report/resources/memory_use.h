@@ -73,7 +73,8 @@ struct dp_memory_leak {
     double bytes_per_step;
 };
 
-/* What grows most over the looks so far: by a megabyte (libraries: 8), in most of the windows. */
+/* What grows most over the looks so far: by a megabyte (libraries: 8), in most of the windows, and
+ * at the end not much slower than before. */
 struct dp_memory_leak dp_memory_use_leak(const struct dp_memory_use *use);
 
 /* What is resident, in bytes. */

@@ -1,4 +1,5 @@
 /* test_memory_use.c - memory by purpose, when it was most, and what leaks. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,6 +76,20 @@ static void what_is_taken_once_is_no_leak(void **state)
         dp_memory_use_look(&use, i, i >= 30, bytes, 0, 0);
     }
     assert_int_equal(dp_memory_use_leak(&use).kind, -1);
+}
+
+/* As buffers do that each keep the largest picture they have met. */
+static void what_slows_down_is_no_leak(void **state)
+{
+    struct dp_memory_use use = {0};
+    int64_t bytes[DP_MEMORY_USE_COUNT] = {0};
+    (void)state;
+
+    for (uint64_t i = 1; i <= 10000; i++) {
+        bytes[DP_MEMORY_INPUT] = (int64_t)(log((double)i) * 10.0 * (double)MEGABYTE);
+        dp_memory_use_look(&use, i, true, bytes, 0, 0);
+        assert_int_equal(dp_memory_use_leak(&use).kind, -1);
+    }
 }
 
 /* As blocks of records that are kept do, until they are as many as may be. */
@@ -156,6 +171,7 @@ int main(void)
         cmocka_unit_test(what_grows_is_named),
         cmocka_unit_test(memory_that_comes_and_goes_is_no_leak),
         cmocka_unit_test(what_is_taken_once_is_no_leak),
+        cmocka_unit_test(what_slows_down_is_no_leak),
         cmocka_unit_test(what_grows_to_a_limit_of_its_own_is_no_leak),
         cmocka_unit_test(purposes_are_put_together),
         cmocka_unit_test(what_nothing_explains_is_left),

@@ -53,10 +53,10 @@ struct dp_recording;
 
 /* The memory of a device with separate memory, in bytes. */
 struct dp_device_room {
-    char name[96];      /* "cuda:0 (NVIDIA H200)" */
-    size_t total, left; /* of the device; other processes may use it, too */
-    size_t workspace;   /* that a stream's operations may use besides alloc() */
-    size_t peak;        /* the most that this process ever had from alloc(), trials left out */
+    char name[DP_UNIT_LABEL]; /* "cuda:0 (NVIDIA H200)" */
+    size_t total, left;       /* of the device; other processes may use it, too */
+    size_t workspace;         /* that a stream's operations may use besides alloc() */
+    size_t peak; /* the most that this process ever had from alloc(), trials left out */
     size_t used[DP_MEM_PURPOSE_COUNT];
 };
 

@@ -13,6 +13,7 @@ struct dp_stream;
 
 enum {
     DP_UNIT_NAME = 32,
+    DP_UNIT_LABEL = 96,
     DP_UNIT_PIECE = 2 << 20 /* bytes: shared memory is a multiple of it; otherwise its neighbour in
                              * the same piece would be shared, too */
 };
@@ -32,6 +33,9 @@ struct dp_units {
 
     /* The name of the chosen unit, which is unique on this machine. */
     dp_status (*name)(char name[DP_UNIT_NAME]);
+
+    /* The chosen unit for people: "cuda:0 (NVIDIA H200)". Without its model, if that is unknown. */
+    void (*label)(char label[DP_UNIT_LABEL]);
 
     /* Shares memory from alloc() with another process. false where that is impossible, and why not.
      * Logs nothing. */

@@ -53,15 +53,11 @@ static void account(const struct block *block, bool more)
 
 static void cuda_room(struct dp_device_room *room)
 {
-    struct cudaDeviceProp properties;
     int gpu = dp_cuda_unit(), processors = 0;
 
     dp_cuda_enter(gpu);
     memset(room, 0, sizeof(*room));
-    (void)snprintf(room->name, sizeof(room->name), "cuda");
-    if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) {
-        (void)snprintf(room->name, sizeof(room->name), "cuda:%d (%.64s)", gpu, properties.name);
-    }
+    dp_cuda_units.label(room->name);
     (void)cudaMemGetInfo(&room->left, &room->total);
     (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
     room->workspace =

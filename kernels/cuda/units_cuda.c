@@ -50,6 +50,17 @@ static dp_status units_name(char name[DP_UNIT_NAME])
     return DP_CUDA(cudaDeviceGetPCIBusId(name, DP_UNIT_NAME, dp_cuda_unit()));
 }
 
+static void units_label(char label[DP_UNIT_LABEL])
+{
+    struct cudaDeviceProp properties;
+    const int unit = dp_cuda_unit();
+
+    (void)snprintf(label, DP_UNIT_LABEL, "cuda:%d", unit);
+    if (cudaGetDeviceProperties(&properties, unit) == cudaSuccess) {
+        (void)snprintf(label, DP_UNIT_LABEL, "cuda:%d (%.64s)", unit, properties.name);
+    }
+}
+
 /* Whether it went well; a failure is also kept for cudaGetLastError(). */
 static bool went_well(cudaError_t error, const char **why_not)
 {
@@ -118,6 +129,7 @@ const struct dp_units dp_cuda_units = {
     .count = units_count,
     .choose = units_choose,
     .name = units_name,
+    .label = units_label,
     .share = units_share,
     .attach = units_attach,
     .detach = units_detach,

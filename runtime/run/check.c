@@ -300,6 +300,19 @@ static void describe_fallback(const struct dp_run_job *job, struct dp_progress *
     }
 }
 
+/* "device cpu (avx2)", "device cuda (NVIDIA H200)" */
+static const char *device_kind(const struct dp_run_job *job, char kind[DP_UNIT_LABEL])
+{
+    const char *model = strchr(job->place.gpu, '(');
+
+    if (model != NULL) {
+        (void)snprintf(kind, DP_UNIT_LABEL, "%s", model);
+    } else {
+        (void)snprintf(kind, DP_UNIT_LABEL, "(%s)", job->machine->isa);
+    }
+    return kind;
+}
+
 void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
 {
     const struct dp_group *group = job->world->train;
@@ -311,14 +324,14 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     const char *overlap = group->size == 1     ? "off (one rank)"
                           : dp_config_stale(c) ? "off (asynchronous)"
                                                : overlaps[c->comm.overlap];
-    char samples[DP_GROUPED_BYTES], gpus[80];
+    char samples[DP_GROUPED_BYTES], gpus[80], kind[DP_UNIT_LABEL];
 
     dp_progress_line(progress,
-                     "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s (%s); "
+                     "lockstep %s: %s on %d rank%s, %d node%s, %d thread%s a rank; device %s %s; "
                      "%s; %s",
                      DP_VERSION, c->name, group->size, dp_plural(group->size), group->nodes,
                      dp_plural(group->nodes), job->threads, dp_plural(job->threads),
-                     job->device->plugin.name, job->machine->isa,
+                     job->device->plugin.name, device_kind(job, kind),
                      dp_device_arithmetic(job->device, dp_trainer_flat(job->trainer)->type, tf32),
                      job->world->library);
     describe_fallback(job, progress);

@@ -31,6 +31,7 @@
 /* What each rank reports about itself at the start. */
 struct dp_rank_place {
     char host[64], cpus[128], numa[64], isa[16];
+    char gpu[DP_UNIT_LABEL]; /* that it computes on: "cuda:0 (NVIDIA H200)"; empty: on its cores */
     int threads, cores;
     size_t memory; /* of the host, in bytes; 0: not known */
 };

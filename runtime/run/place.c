@@ -47,6 +47,16 @@ static void warn_of_far_gpu(const struct dp_run_job *job)
     }
 }
 
+static void note_gpu(const struct dp_run_job *job, struct dp_rank_place *place)
+{
+    const enum dp_role role = dp_role_of(&job->world->roles, job->world->all->rank);
+    const bool computes = role == DP_ROLE_TRAIN || role == DP_ROLE_EVALUATE;
+
+    if (computes && job->device != NULL && job->device->units != NULL) {
+        job->device->units->label(place->gpu);
+    }
+}
+
 dp_status dp_run_place(struct dp_run_job *job)
 {
     struct dp_group *group = job->world->all;
@@ -91,6 +101,7 @@ dp_status dp_run_place(struct dp_run_job *job)
     (void)snprintf(mine.cpus, sizeof(mine.cpus), "%s", job->machine->cpus);
     (void)snprintf(mine.numa, sizeof(mine.numa), "%s", job->machine->numa);
     (void)snprintf(mine.isa, sizeof(mine.isa), "%s", job->machine->isa);
+    note_gpu(job, &mine);
     if (sharers > job->machine->cores && self == 0) {
         DP_WARN("%d ranks share %d core%s of this node: they take turns, and run slower", sharers,
                 job->machine->cores, dp_plural(job->machine->cores));

@@ -11,9 +11,9 @@ static void draw_rank(const struct dp_run_job *job, struct dp_progress *progress
 {
     const struct dp_rank_place *p = &job->places[rank];
 
-    dp_progress_line(progress, "    rank %d: host %s, cpus %s%s%s, %d thread%s", rank, p->host,
+    dp_progress_line(progress, "    rank %d: host %s, cpus %s%s%s, %d thread%s%s%s", rank, p->host,
                      p->cpus, p->numa[0] == '\0' ? "" : ", NUMA node ", p->numa, p->threads,
-                     dp_plural(p->threads));
+                     dp_plural(p->threads), p->gpu[0] == '\0' ? "" : ", ", p->gpu);
 }
 
 static void draw_node(const struct dp_run_job *job, struct dp_progress *progress, int node)

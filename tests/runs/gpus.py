@@ -84,6 +84,13 @@ def case_nccl_is_taken_where_each_rank_has_a_gpu():
     check("share" not in before_tables.replace("sharing by", ""), result)
 
 
+def case_a_dry_run_shows_the_gpu_of_each_rank():
+    result = train_well(small_cfg(), "--device", "cuda", "--dry-run", ranks=3, env=gpus(2))
+    same(re.findall(r"rank (\d): .*, (cuda:\d) \(the host\)$", result.out, re.M),
+         [("0", "cuda:0"), ("1", "cuda:1"), ("2", "cuda:0")], "GPUs of ranks")
+    check("; device cuda (the host); fp32;" in result.out, f"the first line of\n{result.out}")
+
+
 def case_an_nccl_that_is_too_old_is_named():
     out, env = harness.scratch / "out", gpus(2, DP_CUDA_NCCL="old")
     result = train_well(small_cfg(), *flags("auto"), "--out", out, ranks=2, env=env)

@@ -12,6 +12,10 @@ dp_default() {
 dp_default OMPI_ALLOW_RUN_AS_ROOT 1
 dp_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 dp_default OMPI_MCA_rmaps_base_oversubscribe 1
+# Ranks divide the cores of their host among themselves. Open MPI would give one or two ranks of a
+# host a single core each, however many there are.
+dp_default OMPI_MCA_hwloc_base_binding_policy none
+dp_default PRTE_MCA_hwloc_default_binding_policy none
 # Without mpirun's banner, so that the last line on the terminal is ours, which names the cause.
 dp_default OMPI_MCA_orte_execute_quiet 1
 # Seconds that ranks have to save after a SIGTERM to mpirun. When a rank dies mpirun waits twice as

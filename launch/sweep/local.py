@@ -126,14 +126,19 @@ class Local:
         hosts, rate = self.args.netlab
         return [self.tools.netlab, str(hosts), *(["--rate", rate] if rate else []), "--"]
 
+    def computes_on_gpus(self):
+        """As far as can be seen without starting a rank."""
+        return self.args.device in ("cuda", "gpu") or (
+            self.args.device in (None, "auto") and os.path.exists("/dev/nvidiactl"))
+
     def command(self, run, flags, folder):
-        """mpirun spreads few ranks over all cores, and gives a rank several of them: then one rank
-        would have more of the machine than one of eight. So each rank has one core where that is
-        possible."""
+        """Ranks divide all cores, so one rank would have more of the machine than one of eight. So
+        each has one core where that is possible. Ranks that feed GPUs divide all of them."""
         bind = []
         if self.args.hostfile is not None:
             bind = ["--hostfile", str(self.args.hostfile)]
-        elif self.args.netlab is None and not self.more and run.ranks <= self.cores:
+        elif self.args.netlab is None and not self.more and \
+                run.ranks <= self.cores and not self.computes_on_gpus():
             bind = ["--map-by", "core", "--bind-to", "core"]
         lab = self.lab() if self.args.netlab is not None else []
         return [*lab, self.tools.mpirun, "-np", str(run.ranks), *bind, *self.more,

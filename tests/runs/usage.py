@@ -4,6 +4,7 @@ that says it comes, and the job ends with its code. And the environment that lau
 and what starting costs.
 """
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -126,6 +127,28 @@ def case_threads_can_be_made_fewer_but_not_more_than_cores():
              f"code and lines of\n{result}\n")
         check(told or "1 thread a rank" in result.out, f"{result}")
         check(not told or f"warning: {told}: a rank has" in result.err, f"{result}")
+
+
+def cpus_of(text):
+    """The numbers in "0-3,8"."""
+    ends = [part.split("-") for part in text.split(",")]
+    return [cpu for part in ends for cpu in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def case_ranks_of_launch_mpirun_divide_the_cores_of_their_host():
+    harness.program = "ddp_train"
+    own = sorted(os.sched_getaffinity(0))
+    topology = pathlib.Path("/sys/devices/system/cpu")
+    cores = {(topology / f"cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in own}
+    if len(cores) < 2:
+        raise harness.Skipped("one core cannot be divided")
+    for flags, ranks in (((), 1), ((), 2), (("--bind-to", "core"), 1)):
+        launch = [str(harness.ROOT / "launch/mpirun"), *flags, "-np", str(ranks)]
+        result = Started([small_cfg(), "--dry-run"], wrapper=launch).finish()
+        same(result.code, 0, f"the exit code of\n{result}\n")
+        found = re.findall(r"rank \d+: host \S+, cpus (\S+),", result.out)
+        has = sorted(cpu for cpus in found for cpu in cpus_of(cpus))
+        check((has == own) != bool(flags), f"{flags}: {ranks} ranks have {found} of {own}")
 
 
 def case_of_many_ranks_those_that_wait_for_others_to_start_sleep():

@@ -37,13 +37,9 @@ void dp_parts_print(const struct dp_run_summary *s, FILE *out)
 {
     const int shown = s->rank_count <= DP_RANKS_SHOWN ? s->rank_count : DP_RANKS_SHOWN;
     double means[DP_STEP_PART_COUNT];
-    bool known = false;
 
-    for (int i = 0; i < s->rank_count; i++) {
-        known = known || isfinite(dp_step_total_ms(s->ranks[i].step_ms));
-    }
-    if (!known) {
-        return; /* of a run that ended before its steps were steady */
+    if (!dp_step_known(s)) {
+        return;
     }
     (void)fprintf(out, "\nparts of a mean steady step, in ms\n%4s %-*s", "rank", HOST_WIDTH,
                   "host");

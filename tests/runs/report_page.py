@@ -127,12 +127,14 @@ def case_what_cannot_be_made_of_a_broken_run_keeps_nothing_else_from_being_made(
     out, store = harness.scratch / "out", harness.scratch / "mlruns"
     out.mkdir()
     (out / "config.yaml").write_text("name: x\n")
-    (out / "run.json").write_text('{"name": "x", "steps": 1, "ranks": [{"rank": 0, "host": "h"}]}')
+    (out / "run.json").write_text(json.dumps({"name": "x", "steps": 1, "ranks": [
+        {"rank": 0, "host": "h", "step_ms": {"input": 0, "forward": 0}}]}))
     result = report(out, "--csv", "steps.csv", "--mlflow", store)
     same((result.code, len(result.err.splitlines())), (66, 1), f"what came of {result}")
     check((out / "report.html").exists() and list(store.glob("*/*/meta.yaml")), "not all is made")
     for empty in ("parts of a mean", "\nefficiency"):
         check(empty not in result.out, f"a table of nothing:\n{result.out}")
+    check("no step of the run was" in (out / "report.html").read_text(), "the page has that table")
 
 
 def case_two_runs_are_compared():

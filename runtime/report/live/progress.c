@@ -158,6 +158,12 @@ static const char *duration(char text[SHORT_BYTES], double seconds)
     return text;
 }
 
+const char *dp_loss_text(char text[DP_GROUPED_BYTES], double loss)
+{
+    (void)snprintf(text, DP_GROUPED_BYTES, fabs(loss) < 1e6 ? "%.4f" : "%.3e", loss);
+    return text;
+}
+
 /* "0.0500", and "3.1e-06" where that would show zeros. */
 static const char *rate_text(char text[SHORT_BYTES], double lr)
 {
@@ -172,7 +178,7 @@ enum { WITH_ALL, WITHOUT_LR, WITHOUT_EPOCH, WITHOUT_EFFICIENCY, SHORTEST };
 static int step_text(char line[LINE_BYTES], const struct dp_progress_step *step, bool efficiency,
                      int without)
 {
-    char speed[DP_GROUPED_BYTES], eta[SHORT_BYTES], lr[SHORT_BYTES];
+    char speed[DP_GROUPED_BYTES], eta[SHORT_BYTES], lr[SHORT_BYTES], loss[DP_GROUPED_BYTES];
     char epoch[SHORT_BYTES] = "", share[SHORT_BYTES] = "", rate[2 * SHORT_BYTES] = "";
 
     if (step->epochs > 0 && without < WITHOUT_EPOCH) {
@@ -185,9 +191,9 @@ static int step_text(char line[LINE_BYTES], const struct dp_progress_step *step,
         (void)snprintf(rate, sizeof(rate), " lr %s", rate_text(lr, step->lr));
     }
     return snprintf(
-        line, LINE_BYTES, "%sstep %" PRId64 "/%" PRId64 " loss %.4f %s samples/s%s%s eta %s", epoch,
-        step->step, step->steps, step->loss, dp_grouped(speed, step->samples_per_second), share,
-        rate, duration(eta, step->left_s));
+        line, LINE_BYTES, "%sstep %" PRId64 "/%" PRId64 " loss %s %s samples/s%s%s eta %s", epoch,
+        step->step, step->steps, dp_loss_text(loss, step->loss),
+        dp_grouped(speed, step->samples_per_second), share, rate, duration(eta, step->left_s));
 }
 
 /* Columns of the terminal; of one that does not say, as under a launcher, 80. */

@@ -62,6 +62,9 @@ enum { DP_GROUPED_BYTES = 48 };
  * Returns `text`. */
 const char *dp_grouped(char text[DP_GROUPED_BYTES], double value);
 
+/* "0.3508"; of a run that diverges it may be anything: "2.032e+06", "nan". Returns `text`. */
+const char *dp_loss_text(char text[DP_GROUPED_BYTES], double loss);
+
 /* A count of things, always whole: "12", "12,345". Returns `text`. */
 const char *dp_grouped_count(char text[DP_GROUPED_BYTES], uint64_t count);
 

@@ -51,6 +51,16 @@ double dp_step_total_ms(const double step_ms[DP_STEP_PART_COUNT])
     return sum;
 }
 
+bool dp_step_known(const struct dp_run_summary *s)
+{
+    bool known = false;
+
+    for (int i = 0; i < s->rank_count; i++) {
+        known = known || dp_step_total_ms(s->ranks[i].step_ms) > 0.0;
+    }
+    return known;
+}
+
 double dp_step_mean_ms(const struct dp_run_summary *s, int part)
 {
     double sum = 0.0;
@@ -171,8 +181,10 @@ static void add_table(struct dp_html *h, const struct dp_run_summary *s)
 
 void dp_page_step(struct dp_html *html, const struct dp_run_summary *summary)
 {
-    if (summary->rank_count == 0) {
-        dp_html_add(html, "<p class=\"none\">known when the run has ended</p>");
+    if (!dp_step_known(summary)) {
+        dp_html_add(html, summary->rank_count == 0
+                              ? "<p class=\"none\">known when the run has ended</p>"
+                              : "<p class=\"none\">no step of the run was a steady one</p>");
         return;
     }
     add_bars(html, summary);

@@ -4,6 +4,8 @@
 #ifndef DP_RUNTIME_REPORT_PAGE_PAGE_STEP_H
 #define DP_RUNTIME_REPORT_PAGE_PAGE_STEP_H
 
+#include <stdbool.h>
+
 #include "runtime/report/page/html.h"
 #include "runtime/report/summary.h"
 
@@ -16,6 +18,10 @@ const char *dp_step_part_name(int part);
 
 /* The sum of the parts that are known; NaN: none is. */
 double dp_step_total_ms(const double step_ms[DP_STEP_PART_COUNT]);
+
+/* Whether any rank knows the parts of its steps: none does of a run that ended before these were
+ * steady. */
+bool dp_step_known(const struct dp_run_summary *summary);
 
 /* The mean of a part over the ranks that know it; NaN: none does. */
 double dp_step_mean_ms(const struct dp_run_summary *summary, int part);

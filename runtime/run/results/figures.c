@@ -165,7 +165,7 @@ static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *
 {
     const struct dp_figure_metric metric =
         dp_figure_metric(f->evaluation.accuracy, f->evaluation.error);
-    char value[DP_FIGURE_BYTES];
+    char value[DP_FIGURE_BYTES], train[DP_GROUPED_BYTES], test[DP_GROUPED_BYTES];
     const struct dp_metrics_eval line = {
         .step = (int64_t)answer->step,
         .epoch = epoch_of(job, answer->step - 1),
@@ -177,9 +177,9 @@ static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *
         .seconds = answer->seconds,
     };
 
-    dp_progress_line(&f->progress,
-                     "epoch %d step %lld: train loss %.4f, test loss %.4f, test %s %s", line.epoch,
-                     (long long)line.step, line.train_loss, line.test_loss, metric.name,
+    dp_progress_line(&f->progress, "epoch %d step %lld: train loss %s, test loss %s, test %s %s",
+                     line.epoch, (long long)line.step, dp_loss_text(train, line.train_loss),
+                     dp_loss_text(test, line.test_loss), metric.name,
                      dp_figure_number(value, metric.kind, metric.value));
     return noted(dp_metrics_eval(&f->metrics, &line));
 }

@@ -120,10 +120,10 @@ static void print_line(const struct dp_run_job *job, const struct dp_saved_run *
                        const struct dp_evaluation *found)
 {
     const struct dp_figure_metric metric = dp_figure_metric(found->accuracy, found->error);
-    char value[DP_FIGURE_BYTES], rows[DP_GROUPED_BYTES];
+    char value[DP_FIGURE_BYTES], rows[DP_GROUPED_BYTES], loss[DP_GROUPED_BYTES];
 
-    dp_text_line(stdout, "step %llu: test loss %.4f, test %s %s, %s test rows, %s",
-                 (unsigned long long)saved->step, found->loss, metric.name,
+    dp_text_line(stdout, "step %llu: test loss %s, test %s %s, %s test rows, %s",
+                 (unsigned long long)saved->step, dp_loss_text(loss, found->loss), metric.name,
                  dp_figure_number(value, metric.kind, metric.value),
                  dp_grouped_count(rows, job->data.test_count), saved->checkpoint);
 }

@@ -48,6 +48,9 @@ static void counts_stay_whole(void **state)
     assert_string_equal(dp_grouped_count(text, 99), "99");
     assert_string_equal(dp_grouped_count(text, 100), "100");
     assert_string_equal(dp_grouped_count(text, 60000), "60,000");
+    assert_string_equal(dp_loss_text(text, 0.35079), "0.3508");
+    assert_string_equal(dp_loss_text(text, 1.6711e17), "1.671e+17"); /* it diverges */
+    assert_string_equal(dp_loss_text(text, (double)NAN), "nan");
 }
 
 static const struct dp_progress_step here = {.epoch = 1,

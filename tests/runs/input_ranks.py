@@ -8,6 +8,7 @@ import re
 import signal
 
 import harness
+from broken import has_mpich
 from harness import begin, check, metrics, run_json, same, small_cfg, steps_done, train, train_well
 from hosts import on_hosts, start
 from own_pictures import many, model
@@ -20,7 +21,8 @@ def readers(count, *more):
 
 
 def steps(number):
-    return ("--set", f"train.steps={number}")
+    # A rank alone has one thread, too, where mpirun binds it to no core, as MPICH's.
+    return ("--threads", 1, "--set", f"train.steps={number}")
 
 
 def pack():
@@ -192,6 +194,8 @@ def case_what_cannot_be_is_refused_with_one_line():
 
 
 def case_hosts_that_only_train_need_no_files():
+    if has_mpich():
+        raise harness.Skipped("launch/netlab starts Open MPI's ranks on its hosts")
     cfg, data = small_cfg(), harness.scratch / "data"
     packed, plain = pack(), harness.scratch / "plain"
     train_well(cfg, *steps(12), *AUGMENT, "--out", plain, ranks=1)

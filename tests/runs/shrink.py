@@ -55,7 +55,7 @@ def run(*command):
 
 
 def includes_mpi(path):
-    return re.search(r'#include (<mpi\.h>|"collectives/\w+/\w*(_mpi|mpi_status)\.h")',
+    return re.search(r'#include (<mpi\.h>|"collectives/\w+/(mpi/)?\w*(_mpi|mpi_status)\.h")',
                      path.read_text()) is not None
 
 

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs with MPICH, whose launcher treats ranks that die, and signals, as Open MPI's does not. More
+is run by tests/other_mpis, by hand. Only what includes mpi.h is compiled for it: shrink.py.
+"""
+import fcntl
+import re
+import shutil
+import signal
+
+import harness
+from harness import Skipped, begin, check, run_json, same, small_cfg, train_well, weights
+from shrink import cached, compile_for
+
+NO_EVALUATION = ("--set", "train.eval_every=0")
+
+
+def with_mpich():
+    """Sets the program, and returns the environment for it."""
+    compiler = shutil.which("mpicc.mpich")
+    if not compiler or not shutil.which("mpiexec.mpich"):
+        raise Skipped("Debian's packages mpich and libmpich-dev are not installed")
+    if cached("DP_SANITIZE") or cached("DP_CUDA") not in ("", "off"):
+        raise Skipped("needs a plain build")
+    folder = harness.build / "with-mpich"
+    newest = max(path.stat().st_mtime for path in harness.build.glob("libdp_*.a"))
+    with open(harness.build / "with-mpich.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "ddp_train"
+        if not done.exists() or done.stat().st_mtime < newest:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            compile_for(compiler, folder)
+    harness.program = "with-mpich/ddp_train"
+    return {"LOCKSTEP_MPIRUN": "mpiexec.mpich"}
+
+
+def case_weights_have_the_bits_of_open_mpi():
+    # Of two ranks a + b is the sum in any order.
+    ways = (("comm.strategy=ring",), ("comm.strategy=mpi", "comm.overlap=on"),
+            ("comm.strategy=zero1:over=shm",))
+    env, cfg = with_mpich(), small_cfg()
+    programs = (("MPICH", "with-mpich/ddp_train", env), ("Open MPI", "ddp_train", {}))
+    for number, settings in enumerate(ways):
+        made = []
+        for library, program, how in programs:
+            harness.program = program
+            out = harness.scratch / f"{library}-{number}"
+            flags = [word for setting in settings for word in ("--set", setting)]
+            result = train_well(cfg, *flags, *harness.known_baseline(), *NO_EVALUATION,
+                                "--out", out, ranks=2, env=how)
+            check(f"; {library} " in result.out, f"not {library}:\n{result}")
+            made.append(weights(out))
+        check(made[0] == made[1], f"other bits with {settings}")
+
+
+def case_a_killed_rank_is_named_and_its_code_is_the_jobs():
+    env = with_mpich()
+    started, out = begin(small_cfg(), *NO_EVALUATION, env=env)
+    started.signal(signal.SIGKILL, 1)
+    result = started.finish()
+    same(result.code, 137, f"the exit code of\n{result}\n")
+    check(len(result.errors) == 1 and
+          re.search(r"rank 0 \(\S+\): rank 1, of this host, has died", result.errors[0]),
+          f"who died is not reported:\n{result}")
+    same(run_json(out)["reason"], "rank 1 has died", "the end in run.json")
+
+
+def case_signals_to_mpirun_stop_and_save():
+    env = with_mpich()
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        started, out = begin(small_cfg(), *NO_EVALUATION, env=env, name=number.name)
+        started.signal(number)
+        result = started.finish()
+        same(result.code, 75, f"the exit code of\n{result}\n")
+        check((out / "checkpoints/latest").is_symlink(), f"nothing was saved:\n{result}")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

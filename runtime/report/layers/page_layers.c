@@ -7,7 +7,7 @@
 #include "runtime/report/layers/layer_order.h"
 
 /* Of the drawing, in its own units; the page scales it. */
-enum { WIDTH = 560, HEIGHT = 280, LEFT = 58, RIGHT = 24, TOP = 12, BOTTOM = 40 };
+enum { WIDTH = 560, HEIGHT = 280, LEFT = 76, RIGHT = 24, TOP = 12, BOTTOM = 40 };
 
 static const double named = 0.05; /* share of the time of a layer whose dot has its name */
 static const double letter = 6.6, line_height = 13.0; /* of these names, about */

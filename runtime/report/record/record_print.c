@@ -108,6 +108,13 @@ static void print_resources(const struct dp_run_summary *s, FILE *out)
                      dp_figure_fixed(second, s->net_mb_s, 1, ""),
                      dp_figure_fixed(third, s->disk_mb_s, 1, ""));
     }
+    if (isfinite(s->gpu_use)) {
+        dp_paragraph(out, 12, "GPUs        %s busy%s%s",
+                     dp_figure_number(first, DP_REPORT_FRACTION, s->gpu_use),
+                     isfinite(s->joules_per_sample) ? ", joules a sample: " : "",
+                     isfinite(s->joules_per_sample) ? dp_figure_short(second, s->joules_per_sample)
+                                                    : "");
+    }
     if (isfinite(s->rate_drift)) {
         dp_paragraph(out, 12,
                      "stability   samples/s vary by %s between windows of %s, and change by %s "

@@ -15,10 +15,11 @@ static void add_energy(struct dp_gpu_use *use, const struct dp_gpu_reading *r, u
     if (use->last_ns == 0) {
         return;
     }
-    if (isfinite(r->joules)) {
-        use->joules += r->joules > use->last_joules ? r->joules - use->last_joules : 0.0;
-    } else if (isfinite(r->watts)) {
-        use->joules += r->watts * (double)(now_ns - use->last_ns) / 1e9;
+    if (r->joules > use->last_joules) { /* false where one is not known */
+        use->counted_joules += r->joules - use->last_joules;
+    }
+    if (isfinite(r->watts)) {
+        use->power_joules += r->watts * (double)(now_ns - use->last_ns) / 1e9;
     }
 }
 
@@ -42,6 +43,14 @@ void dp_gpu_use_add(struct dp_gpu_use *use, const struct dp_gpu_reading *r, uint
 void dp_gpu_use_pause(struct dp_gpu_use *use)
 {
     use->last_ns = 0;
+}
+
+double dp_gpu_use_joules(const struct dp_gpu_use *use)
+{
+    if (use->counted_joules > 0.0) {
+        return use->counted_joules;
+    }
+    return use->power_joules > 0.0 ? use->power_joules : (double)NAN;
 }
 
 static double mean(double sum, uint64_t count)

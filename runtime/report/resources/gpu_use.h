@@ -14,7 +14,7 @@ struct dp_gpu_use {
     int64_t memory;                        /* most in use */
     uint64_t throttled;                    /* readings with a reason */
     int64_t throttles;                     /* all reasons */
-    double joules;                         /* by the GPU's counter; else power times time */
+    double counted_joules, power_joules;   /* by the GPU's counter; power times time */
     double last_joules, last_mhz;
     uint64_t last_ns; /* of the last reading in this stretch; 0: none */
 };
@@ -24,6 +24,10 @@ void dp_gpu_use_add(struct dp_gpu_use *use, const struct dp_gpu_reading *reading
 
 /* What comes next does not follow on the last reading: no energy is counted between. */
 void dp_gpu_use_pause(struct dp_gpu_use *use);
+
+/* Energy by the GPU's counter, where it counts (in some virtual machines it stands still), else by
+ * its power; NaN: not known. */
+double dp_gpu_use_joules(const struct dp_gpu_use *use);
 
 /* Means; NaN: not known. */
 double dp_gpu_use_utilisation(const struct dp_gpu_use *use);

@@ -184,6 +184,50 @@ static void add_use(struct dp_html *h, const struct dp_run_summary *s)
     dp_html_add(h, "</tbody></table></div>\n");
 }
 
+/* ---- GPUs ---- */
+
+static void add_gpu_row(struct dp_html *h, const struct dp_run_rank *rank)
+{
+    char text[DP_FIGURE_BYTES];
+
+    dp_html_print(h, "<tr><th scope=\"row\">%" PRId64 "</th><td>%s</td>", rank->rank,
+                  dp_figure_number(text, DP_REPORT_FRACTION, rank->gpu_use));
+    dp_html_print(h, "<td>%s</td>", dp_figure_fixed(text, rank->gpu_mhz, 0, " MHz"));
+    dp_html_print(h, "<td>%s", dp_figure_number(text, DP_REPORT_FRACTION, rank->gpu_throttled));
+    if (rank->gpu_throttle[0] != '\0') {
+        dp_html_add(h, ": ");
+        dp_html_text(h, rank->gpu_throttle);
+    }
+    dp_html_print(h, "</td><td>%s</td>", dp_figure_fixed(text, rank->gpu_watts, 0, " W"));
+    dp_html_print(h, "<td>%s</td>", dp_figure_unit(text, rank->gpu_joules, "J"));
+    dp_html_print(h, "<td>%s</td></tr>\n",
+                  dp_figure_count(text, DP_REPORT_BYTES, rank->gpu_memory));
+}
+
+static void add_gpus(struct dp_html *h, const struct dp_run_summary *s)
+{
+    char text[DP_FIGURE_BYTES];
+
+    if (!isfinite(s->gpu_use)) {
+        return;
+    }
+    dp_html_print(h,
+                  "<h3>Use of GPUs</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+                  "aria-label=\"table of GPUs\"><table><caption>In the steady steps, as the driver "
+                  "says: time in which a kernel ran, the mean clock and how often something "
+                  "lowered it, power, energy, and the most memory that all processes had on it. "
+                  "Energy a sample, with that of processors where it can be read: %s J</caption>",
+                  dp_figure_short(text, s->joules_per_sample));
+    dp_html_add(h, "<thead><tr><th scope=\"col\">rank</th><th scope=\"col\">busy</th>"
+                   "<th scope=\"col\">clock</th><th scope=\"col\">lowered</th>"
+                   "<th scope=\"col\">power</th><th scope=\"col\">energy</th>"
+                   "<th scope=\"col\">memory</th></tr></thead><tbody>\n");
+    for (int i = 0; i < s->rank_count; i++) {
+        add_gpu_row(h, &s->ranks[i]);
+    }
+    dp_html_add(h, "</tbody></table></div>\n");
+}
+
 /* ---- copies ---- */
 
 static void add_copies(struct dp_html *h, const struct dp_run_summary *s)
@@ -266,5 +310,6 @@ void dp_page_resources(struct dp_html *html, const struct dp_run_summary *summar
     add_stability(html, summary);
     add_memory(html, summary);
     add_use(html, summary);
+    add_gpus(html, summary);
     add_copies(html, summary);
 }

@@ -116,7 +116,7 @@ static void describe_gpu(const struct dp_gpu_use *use, struct dp_run_rank *rank)
     rank->gpu_mhz = dp_gpu_use_mhz(use);
     rank->gpu_watts = dp_gpu_use_watts(use);
     rank->gpu_throttled = use->readings > 0 ? (double)use->throttled / readings : unknown;
-    rank->gpu_joules = use->readings > 0 ? use->joules : unknown;
+    rank->gpu_joules = dp_gpu_use_joules(use);
     rank->gpu_memory = use->readings > 0 ? use->memory : -1;
     dp_gpu_throttle_text(use->throttles, rank->gpu_throttle, sizeof(rank->gpu_throttle));
 }

@@ -76,17 +76,30 @@ static void readings_are_means_and_energy_is_summed(void **state)
     assert_float_equal(dp_gpu_use_utilisation(&use), 0.7, 1e-6);
     assert_float_equal(dp_gpu_use_watts(&use), 200.0, 1e-3);
     assert_float_equal(dp_gpu_use_mhz(&use), 1500.0, 1e-3);
-    assert_float_equal(use.joules, 250.0, 1e-3);
+    assert_float_equal(dp_gpu_use_joules(&use), 250.0, 1e-3);
     assert_true(use.throttled == 1 && use.throttles == 0x20 && use.memory == 1000);
-    /* What the GPU used in a pause does not count; without its counter, power times time does. */
+    /* What the GPU used in a pause does not count. */
     dp_gpu_use_pause(&use);
     r = reading((double)NAN, 300.0, 5000.0);
     dp_gpu_use_add(&use, &r, 9000000000);
-    assert_float_equal(use.joules, 250.0, 1e-3);
+    assert_float_equal(dp_gpu_use_joules(&use), 250.0, 1e-3);
     assert_float_equal(dp_gpu_use_utilisation(&use), 0.7, 1e-6);
-    r = reading(0.7, 50.0, (double)NAN);
-    dp_gpu_use_add(&use, &r, 11000000000);
-    assert_float_equal(use.joules, 350.0, 1e-3);
+}
+
+static void energy_is_power_times_time_where_no_counter_counts(void **state)
+{
+    static const double counters[] = {(double)NAN, 0.0,
+                                      7000.0}; /* none, and two that stand still */
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
+        const struct dp_gpu_reading r = reading(0.7, 50.0, counters[i]);
+        struct dp_gpu_use use = {0};
+        dp_gpu_use_add(&use, &r, 9000000000);
+        assert_true(isnan(dp_gpu_use_joules(&use)));
+        dp_gpu_use_add(&use, &r, 11000000000);
+        assert_float_equal(dp_gpu_use_joules(&use), 100.0, 1e-3);
+    }
 }
 
 int main(void)
@@ -95,6 +108,7 @@ int main(void)
         cmocka_unit_test(sensors_are_read),
         cmocka_unit_test(without_a_library_a_driver_or_the_gpu_it_says_why),
         cmocka_unit_test(readings_are_means_and_energy_is_summed),
+        cmocka_unit_test(energy_is_power_times_time_where_no_counter_counts),
     };
     return cmocka_run_group_tests_name("GPU sensors", tests, NULL, NULL);
 }

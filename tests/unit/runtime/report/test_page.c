@@ -226,6 +226,28 @@ static void the_page_of_a_run_has_its_figures(void **state)
     assert_null(strstr(page, "src=\"http"));
 }
 
+static void the_use_of_gpus_is_a_table_where_there_are_some(void **state)
+{
+    (void)state;
+
+    write_text("run.json", whole);
+    write_page();
+    assert_null(strstr(page, "Use of GPUs"));
+    write_text("run.json",
+               "{\"name\":\"a\",\"exit\":\"finished\",\"world_size\":2,\"utilisation\":"
+               "{\"gpu\":0.9,\"joules_per_sample\":0.09174},\"ranks\":[{\"rank\":0,\"utilisation\":"
+               "{\"gpu\":0.943,\"gpu_mhz\":1980,\"gpu_throttled\":0.25,\"gpu_throttle\":"
+               "\"power <cap>\",\"gpu_watts\":598.7,\"gpu_joules\":4321,"
+               "\"gpu_memory\":1073741824}},{\"rank\":1}]}");
+    write_page();
+    assert_non_null(strstr(page, "read: 0.09174 J</caption>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">0</th><td>94.3 %</td><td>1980 MHz</td>"
+                                 "<td>25.0 %: power &lt;cap&gt;</td><td>599 W</td><td>4.32 kJ</td>"
+                                 "<td>1.0 GiB</td>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">1</th><td>-</td><td>-</td><td>-</td>"
+                                 "<td>-</td><td>-</td><td>-</td>"));
+}
+
 static void a_run_without_right_answers_shows_its_error(void **state)
 {
     (void)state;
@@ -388,6 +410,7 @@ int main(void)
         WITH_FOLDER(hostile_texts_are_shown_as_texts),
         WITH_FOLDER(a_page_of_many_ranks_without_steps_and_losses),
         WITH_FOLDER(the_page_of_a_run_has_its_figures),
+        WITH_FOLDER(the_use_of_gpus_is_a_table_where_there_are_some),
         WITH_FOLDER(a_run_without_right_answers_shows_its_error),
         WITH_FOLDER(the_page_of_a_run_that_goes_on_reloads_itself),
         WITH_FOLDER(a_late_page_is_that_of_the_ended_run),

@@ -345,7 +345,7 @@ static void the_printed_report_has_80_columns(void **state)
                       "{\"forward\":123456.5,\"backward\":0.25}}",
                       i > 0 ? "," : "", i, i);
     }
-    (void)fputs("]}", out);
+    (void)fputs("],\"utilisation\":{\"gpu\":0.943,\"joules_per_sample\":0.09174}}", out);
     assert_int_equal(fclose(out), 0);
     assert_int_equal(rename(scratch_path("json"), scratch_path("run.json")), 0);
     record = opened();
@@ -357,6 +357,7 @@ static void the_printed_report_has_80_columns(void **state)
     assert_true(scratch_read(scratch_path("out"), text, sizeof(text)) > 500);
     assert_null(strchr(text, '\x1b'));
     assert_non_null(strstr(text, "and 240 more ranks"));
+    assert_non_null(strstr(text, "GPUs        94.3 % busy, joules a sample: 0.09174\n"));
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
         if (strcspn(line, "\n") > 80) {
             fail_msg("too long: %.*s", (int)strcspn(line, "\n"), line);

@@ -8,6 +8,13 @@
 #include "runtime/run/run_model.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
+/* What there is: limits of this host and, where ranks compute on GPUs, one of these. */
+struct room {
+    struct dp_memory_limits limits;
+    bool on_gpus;
+    struct dp_device_room gpu;
+};
+
 /* Whether all ranks would fit into every memory limit of this host. */
 static enum dp_memory_fit fit_here(const struct dp_memory_limits *limits,
                                    const size_t bytes[DP_MEM_PURPOSE_COUNT])
@@ -49,26 +56,33 @@ static void rank_bytes(const struct dp_memory_plan *plan, bool leads,
     }
 }
 
-/* A dp_recompute_fits: of all ranks on this host, whose limits are the context. */
+/* Whether a rank has room on a GPU of its own, or computes on none. */
+static bool fits_gpu(const struct room *room, const struct dp_memory_plan *plan)
+{
+    return !room->on_gpus || dp_memory_fits_device(plan, &room->gpu);
+}
+
+/* A dp_recompute_fits: of all ranks on this host; the context is its room. */
 static bool fits_here(const void *context, const struct dp_memory_plan *plan)
 {
+    const struct room *room = context;
     const struct dp_memory_ranks all = ranks_of(plan);
     const size_t budget = (size_t)plan->config->report.memory_budget_mb << 20;
     size_t bytes[DP_MEM_PURPOSE_COUNT];
 
     rank_bytes(plan, true, bytes);
-    if (budget > 0 && dp_memory_plan_sum(bytes) > budget) {
+    if ((budget > 0 && dp_memory_plan_sum(bytes) > budget) || !fits_gpu(room, plan)) {
         return false;
     }
     dp_memory_plan_host(plan, &all, (size_t)plan->config->train.micro_batch, bytes);
-    return fit_here(context, bytes) == DP_MEMORY_FITS;
+    return fit_here(&room->limits, bytes) == DP_MEMORY_FITS;
 }
 
 static dp_status cut_to_fit(const struct dp_memory_plan *plan, struct dp_model *m,
-                            const struct dp_memory_limits *limits)
+                            const struct room *room)
 {
     return plan->config->model.recompute == DP_RECOMPUTE_AUTO
-               ? dp_recompute_choose(plan, m, fits_here, limits)
+               ? dp_recompute_choose(plan, m, fits_here, room)
                : DP_OK;
 }
 
@@ -79,10 +93,20 @@ static const struct {
                       {"residuals", 11}, {"snapshot", 10},  {"other", 7},      {"one host", 10}};
 enum { RANK_COLUMNS = 6 };
 
-/* A rank's own memory, and then what all ranks take of one host. */
-static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memory_limits *limits)
+static const char *fit_text(const struct dp_memory_plan *plan, const struct room *room,
+                            const size_t host[DP_MEM_PURPOSE_COUNT])
 {
     static const char *const fits[] = {"fits here", "is tight here", "does NOT fit here"};
+
+    if (!fits_gpu(room, plan)) {
+        return "does NOT fit the GPU";
+    }
+    return room->limits.count > 0 ? fits[fit_here(&room->limits, host)] : "";
+}
+
+/* A rank's own memory, and then what all ranks take of one host. */
+static void print_ranks(const struct dp_memory_plan *plan, const struct room *room)
+{
     const struct dp_config *c = plan->config;
     const struct dp_memory_ranks all = ranks_of(plan);
     const size_t micro_batch = (size_t)c->train.micro_batch;
@@ -106,8 +130,31 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct dp_memor
     printf("%*.1f%*.1f (%zu row%s%s) %s\n", memory_columns[RANK_COLUMNS].width,
            ((double)dp_memory_plan_sum(rank) - shown) / mb, memory_columns[RANK_COLUMNS + 1].width,
            (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
-           c->train.lanes > 0 ? " a lane, one core a rank" : "",
-           limits->count > 0 ? fits[fit_here(limits, host)] : "");
+           c->train.lanes > 0 ? " a lane, one core a rank" : "", fit_text(plan, room, host));
+}
+
+/* What the columns are, and what there is. */
+static void print_limits(const struct dp_memory_plan *plan, const struct room *room)
+{
+    const double mb = 1048576.0;
+
+    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
+    if (plan->data_bytes > 0) {
+        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
+               (double)plan->data_bytes / mb);
+    } else {
+        printf("one host: all ranks together, without the data set, which is not found here\n");
+    }
+    if (room->on_gpus) {
+        printf("%s, one for each rank: %.1f MB, %.1f MB available\n", room->gpu.name,
+               (double)room->gpu.total / mb, (double)room->gpu.left / mb);
+    }
+    for (int i = 0; i < room->limits.count; i++) {
+        const struct dp_memory_limit *limit = &room->limits.limit[i];
+        printf("%s: %.1f MB, %.1f MB available\n",
+               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
+               (double)limit->available / mb);
+    }
 }
 
 /* Master weights count as weights: under zero1 a rank has only its part of them. */
@@ -116,12 +163,12 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
 {
     static const int ranks[] = {1, 2, 4, 8};
     char recompute[sizeof(ranks) / sizeof(ranks[0])][DP_RECOMPUTE_TEXT] = {""};
-    const double mb = 1048576.0;
-    struct dp_memory_limits limits;
+    struct room room = {.on_gpus = !device->host_memory && device->room != NULL};
     struct dp_memory_plan plan = {.config = c,
                                   .model = m,
                                   .device = device,
                                   .threads = 1,
+                                  .ranks_per_device = 1,
                                   .one_node = true,
                                   .saves = strcmp(c->comm.strategy, "none") != 0};
 
@@ -130,7 +177,10 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
     plan.train_count = need.rows;
     plan.read_tests = need.read_tests;
     plan.reader_bytes = need.reader;
-    dp_memory_limits_read("", &limits);
+    dp_memory_limits_read("", &room.limits);
+    if (room.on_gpus) {
+        device->room(&room.gpu);
+    }
     printf("\nMB per rank");
     for (size_t i = 0; i < sizeof(memory_columns) / sizeof(memory_columns[0]); i++) {
         printf("%*s", memory_columns[i].width, memory_columns[i].name);
@@ -143,25 +193,13 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
         plan.trainers = ranks[i];
         plan.shared_bytes = dp_data_shared_bytes(
             c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
-        DP_TRY(cut_to_fit(&plan, m, &limits));
-        print_ranks(&plan, &limits);
+        DP_TRY(cut_to_fit(&plan, m, &room));
+        print_ranks(&plan, &room);
         DP_TRY(c->model.recompute == DP_RECOMPUTE_OFF
                    ? DP_OK
                    : dp_recompute_describe(&plan, m, recompute[i]));
     }
-    printf("snapshot: of a checkpoint, on rank 0 alone; other: batches, messages, libraries\n");
-    if (plan.data_bytes > 0) {
-        printf("one host: all ranks together, and the data set, %.1f MB, once\n",
-               (double)plan.data_bytes / mb);
-    } else {
-        printf("one host: all ranks together, without the data set, which is not found here\n");
-    }
-    for (int i = 0; i < limits.count; i++) {
-        const struct dp_memory_limit *limit = &limits.limit[i];
-        printf("%s: %.1f MB, %.1f MB available\n",
-               limit->name[0] != '\0' ? limit->name : "this host", (double)limit->total / mb,
-               (double)limit->available / mb);
-    }
+    print_limits(&plan, &room);
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]) && recompute[i][0] != '\0'; i++) {
         printf("%srecompute, %d rank%s: %s\n", i == 0 ? "\n" : "", ranks[i], dp_plural(ranks[i]),
                recompute[i]);

@@ -52,6 +52,16 @@ def case_too_little_memory_is_one_line_with_advice_that_works():
     check(MEMORY / 4 < peak < MEMORY, f"{peak} bytes at most, of {MEMORY}")
 
 
+def case_check_says_which_numbers_of_ranks_fit_their_gpus():
+    result = train(config(), *flags()[:2], "--set", "train.global_batch=2000", "--check", ranks=0,
+                   env={"DP_CUDA_MEMORY": str(MEMORY)})
+    same(result.code, 0, f"exit code\n{result}")
+    told = dict(re.findall(r"^ *(\d) ranks? .*rows\) (.*)$", result.out, re.M))
+    same((told["1"], told["8"]), ("does NOT fit the GPU", "fits here"), f"what fits\n{result}")
+    check(re.search(r"^cuda:0 \(the host\), one for each rank: 96\.0 MB, [\d.]+ MB available$",
+                    result.out, re.M), f"the GPU\n{result}")
+
+
 def case_ranks_that_share_a_gpu_share_its_memory():
     baseline = harness.scratch / "baseline.json"
     baseline.write_text('{"single_rank_samples_per_second": 1000}')

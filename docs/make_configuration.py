@@ -246,8 +246,8 @@ communication, input and checkpoints. An arrow goes from where a bucket was read
 sums it; counters are the bytes that a rank sends in a step, and samples/s. All times are by the
 clock of rank 0. While other steps run, tracing costs nothing. A file that cannot be written is
 found before the first step (exit code 74); if the disk is full later, the run goes on to its end,
-and then exits with 74. Asynchronous training cannot be traced (64): its ranks have no steps in
-common.
+and then exits with 74. A run that is resumed after these steps keeps the trace that there is.
+Asynchronous training cannot be traced (64): its ranks have no steps in common.
 
 On a GPU these lines show what the host does: it queues work, and waits. What the GPU's streams do
 has lines of its own: layers, updates and recorded parts of a step under "GPU compute", batches and

@@ -115,6 +115,19 @@ def case_bad_lines_are_replaced_where_that_is_wanted_alike_on_all_ranks():
           and "train.csv: line 78: data.on_bad_sample" in result.errors[0], f"{result}")
 
 
+def case_the_samples_of_a_model_are_not_those_of_another_source():
+    """As of models/resnet50.cfg, for which a source is named later."""
+    folder = harness.scratch / "later"
+    folder.mkdir()
+    (folder / "train.csv").write_text("".join(f"{i % 2},{i},{i % 7},3,4\n" for i in range(60)))
+    cfg = model("synthetic", folder, ", samples: 50, test_fraction: 0.1")
+    flags = ["--steps", 1, "--set", "data.source=csv"]
+    for more, told in (((), 0), (("--set", "data.samples=50"), 1)):
+        result = train_well(cfg, *flags, *more, "--out", harness.scratch / f"out{told}", ranks=0)
+        same(sum("data.samples: has no effect" in line for line in result.warnings), told,
+             f"warnings with {more}\n{result}")
+
+
 def case_what_is_odd_about_a_table_is_a_warning():
     folder = harness.scratch / "odd"
     folder.mkdir()

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "runtime/config/config_load.h"
 #include "runtime/config/config_print.h"
 #include "runtime/data/remote/place.h"
 #include "runtime/data/sample_reader.h"
@@ -124,20 +125,36 @@ static void tell_lonely_keys(const struct dp_config *config)
     }
 }
 
+static bool is_of_flag(const struct dp_config *config, const char *key)
+{
+    char where[DP_PATH_BYTES];
+
+    return strncmp(dp_config_where(config, key, where, sizeof(where)), "--", 2) == 0;
+}
+
+/* Whether a key of the configuration file was meant for a source that a flag has replaced, as with
+ * the shipped models, which have synthetic samples. */
+static bool is_of_other_source(const struct dp_config *config, const char *key)
+{
+    return is_of_flag(config, "data.source") && !is_of_flag(config, key);
+}
+
 /* Keys that are set, but not for this source. The label of lines counts for rows of numbers in any
  * files: ddp_predict takes lines. */
-static void tell_idle_keys(const struct dp_data_config *data, bool split)
+static void tell_idle_keys(const struct dp_config *config, bool split)
 {
+    const struct dp_data_config *data = &config->data;
+    const char *count = data->samples > 0 ? "data.samples" : "data.test_samples";
     const bool pictures = reads(data, "folder") || reads(data, "cifar10") || reads(data, "idx") ||
                           reads(data, "fashion-mnist");
 
     if (reads(data, "synthetic")) {
         return; /* --synthetic stands for any */
     }
-    if (data->samples > 0 || data->test_samples > 0) {
-        DP_WARN("data.%s: has no effect with data.source %s, of which all samples are used; "
+    if ((data->samples > 0 || data->test_samples > 0) && !is_of_other_source(config, count)) {
+        DP_WARN("%s: has no effect with data.source %s, of which all samples are used; "
                 "train.steps ends a run sooner",
-                data->samples > 0 ? "samples" : "test_samples", data->source);
+                count, data->source);
     }
     if (data->label == DP_LABEL_LAST && pictures) {
         DP_WARN("data.label: has no effect with data.source %s, which has no lines", data->source);
@@ -170,7 +187,7 @@ void dp_run_tell_oddities(const struct dp_run_job *job, const struct dp_samples_
     const int outputs = (int)job->model->classes;
 
     tell_lonely_keys(job->config);
-    tell_idle_keys(data, info->split);
+    tell_idle_keys(job->config, info->split);
     if (info->note[0] != '\0') {
         DP_WARN("%s: %s", data->dir, info->note);
     }

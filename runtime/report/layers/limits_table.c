@@ -1,5 +1,7 @@
 #include "runtime/report/layers/limits_table.h"
 
+#include <string.h>
+
 #include "base/text.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/paragraph.h"
@@ -8,6 +10,26 @@ enum { NAME_WIDTH = 20, LIMIT_WIDTH = 30 };
 
 static const char raised_text[] =
     "the run itself was faster than the machine was measured: that is now the limit";
+
+static const char alone_text[] =
+    "products and other layers: each layer was timed alone; within the step they take less";
+
+static double ms_of(const struct dp_run_summary *s, const char *name)
+{
+    for (int i = 0; i < s->part_count; i++) {
+        if (strcmp(s->parts[i].name, name) == 0) {
+            return s->parts[i].ms;
+        }
+    }
+    return 0.0;
+}
+
+/* As those of a step that a GPU replays as a whole, which waits for no launches. */
+static bool take_longer_alone(const struct dp_run_summary *s)
+{
+    return ms_of(s, "products") + ms_of(s, "other layers") >
+           1.05 * ms_of(s, "forward and backward");
+}
 
 /* ---- a terminal ---- */
 
@@ -32,6 +54,9 @@ void dp_limits_print(const struct dp_run_summary *s, FILE *out)
                   "limit");
     for (int i = 0; i < s->part_count; i++) {
         print_part(&s->parts[i], out);
+    }
+    if (take_longer_alone(s)) {
+        dp_paragraph(out, 4, "%s", alone_text);
     }
     if (s->limits_raised != NULL) {
         dp_paragraph(out, 4, "limits.%s: %s", s->limits_raised, raised_text);
@@ -69,6 +94,9 @@ void dp_page_limits(struct dp_html *h, const struct dp_run_summary *s)
         add_part(h, &s->parts[i]);
     }
     dp_html_add(h, "</tbody></table></div>\n");
+    if (take_longer_alone(s)) {
+        dp_html_print(h, "<p class=\"soft\">%s</p>\n", alone_text);
+    }
     if (s->limits_raised != NULL) {
         dp_html_add(h, "<p class=\"soft\">limits.");
         dp_html_text(h, s->limits_raised);

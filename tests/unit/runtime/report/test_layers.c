@@ -284,6 +284,27 @@ static void parts_stand_next_to_their_limits(void **state)
     assert_non_null(strstr(html.text, "limits.peak_gflops: the run itself was faster"));
 }
 
+static void layers_that_take_longer_alone_are_explained(void **state)
+{
+    static const char *const names[] = {"forward and backward", "products", "other layers"};
+    (void)state;
+
+    assert_int_equal(dp_run_summary_resize(&summary, DP_TABLE_PARTS, 3), DP_OK);
+    for (int longer = 0; longer < 2; longer++) {
+        FILE *file = fmemopen(printed, sizeof(printed), "w");
+        for (int i = 0; i < 3; i++) {
+            (void)snprintf(summary.parts[i].name, sizeof(summary.parts[i].name), "%s", names[i]);
+            summary.parts[i].ms = i == 0 ? 10.0 : longer ? 5.5 : 5.0;
+        }
+        assert_non_null(file);
+        dp_limits_print(&summary, file);
+        assert_int_equal(fclose(file), 0);
+        dp_page_limits(&html, &summary);
+        assert_int_equal(strstr(printed, "each layer was timed alone;") != NULL, longer);
+        assert_int_equal(count_of("each layer was timed alone;"), longer);
+    }
+}
+
 #define WITH_SUMMARY(test) cmocka_unit_test_setup_teardown(test, with_summary, without_summary)
 
 int main(void)
@@ -298,6 +319,7 @@ int main(void)
         WITH_SUMMARY(the_page_draws_what_computes_and_escapes_names),
         WITH_SUMMARY(odd_figures_draw_nothing_wrong),
         WITH_SUMMARY(parts_stand_next_to_their_limits),
+        WITH_SUMMARY(layers_that_take_longer_alone_are_explained),
     };
 
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);

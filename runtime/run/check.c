@@ -19,6 +19,7 @@
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/run/check_memory.h"
+#include "runtime/run/fault_injection.h"
 #include "runtime/run/run_model.h"
 #include "runtime/run/topology.h"
 #include "runtime/trainer/prepare/prepare.h"
@@ -313,6 +314,19 @@ static const char *device_kind(const struct dp_run_job *job, char kind[DP_UNIT_L
     return kind;
 }
 
+static void describe_faults(const struct dp_run_job *job)
+{
+    if (job->faults != NULL) {
+        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", job->fault_text);
+    }
+    if (dp_fault_injection_is_of_all(job->faults, job->trainer)) {
+        DP_WARN(DP_FAULT_VARIABLE
+                ": the ranks share one copy of the weights (%s): a flip is of all, "
+                "and they do not differ; under --set comm.strategy=ring each has its own",
+                dp_exchange_label(dp_trainer_exchange(job->trainer)));
+    }
+}
+
 void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
 {
     const struct dp_group *group = job->world->train;
@@ -360,9 +374,7 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
     if (group->nodes > 1 && job->world->fabric[0] != '\0') {
         dp_progress_line(progress, "messages by %s", job->world->fabric);
     }
-    if (job->faults != NULL) {
-        DP_WARN("this run breaks something on purpose: " DP_FAULT_VARIABLE "=%s", job->fault_text);
-    }
+    describe_faults(job);
     if (job->options->dry_run) {
         dp_run_draw_topology(job, progress);
         describe_plan(job, progress);

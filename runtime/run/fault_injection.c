@@ -386,6 +386,19 @@ dp_status dp_fault_injection_check(const struct dp_fault *first, const struct dp
     return DP_OK;
 }
 
+bool dp_fault_injection_is_of_all(const struct dp_fault *first, const struct dp_trainer *t)
+{
+    bool weight = false;
+
+    for (const struct dp_fault *fault = first; fault != NULL && !weight; fault = fault->next) {
+        if (fault->kind == &dp_fault_flip && fault->what == DP_FLIP_WEIGHT) {
+            (void)find_tensor(fault, dp_trainer_model(t), &weight);
+        }
+    }
+    return weight && dp_trainer_group(t)->size > 1 &&
+           dp_exchange_has_one_copy(dp_trainer_exchange(t));
+}
+
 static bool due_in(const struct dp_fault *fault, uint64_t step)
 {
     return fault->step == 0 || (uint64_t)fault->step == step;

@@ -27,6 +27,10 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finishe
 DP_CHECKED dp_status dp_fault_injection_check(const struct dp_fault *first,
                                               const struct dp_trainer *trainer);
 
+/* Whether one of them flips a bit of the one copy of the weights that several ranks share, which no
+ * comparison of ranks finds. */
+bool dp_fault_injection_is_of_all(const struct dp_fault *first, const struct dp_trainer *trainer);
+
 /* From now on the trainer injects the faults that belong to a bucket. first: borrowed. */
 void dp_fault_injection_arm(struct dp_fault *first, struct dp_trainer *trainer);
 

@@ -159,7 +159,7 @@ void dp_stability_cause(const struct dp_stability *s, char *text, size_t size)
         (void)snprintf(text, size, "the clock went from %.2f to %.2f GHz", ghz(&early), ghz(&late));
     } else {
         (void)snprintf(text, size,
-                       "neither the clock, nor other load of this core, nor memory "
-                       "pressure");
+                       "none that this rank can see: neither its clock, nor other load of "
+                       "its core, nor memory pressure");
     }
 }

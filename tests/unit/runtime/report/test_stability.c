@@ -129,11 +129,15 @@ static void the_likely_cause_is_named(void **state)
     assert_string_equal(
         cause_of(&(struct dp_stability_causes){3.0, 1, 1000000000, 10000000, 0, 900}),
         "memory pressure: 900 pages a second came from a disk, 0 before");
-    assert_string_equal(cause_of(&(struct dp_stability_causes){3.0, 1, 1000000000, 10000000, 0, 0}),
-                        "neither the clock, nor other load of this core, nor memory pressure");
+    assert_string_equal(
+        cause_of(&(struct dp_stability_causes){3.0, 1, 1000000000, 10000000, 0, 0}),
+        "none that this rank can see: neither its clock, nor other load of its core, nor "
+        "memory pressure");
     /* A clock that nobody could read is no cause. */
-    assert_string_equal(cause_of(&(struct dp_stability_causes){0.0, 0, 1000000000, 10000000, 0, 0}),
-                        "neither the clock, nor other load of this core, nor memory pressure");
+    assert_string_equal(
+        cause_of(&(struct dp_stability_causes){0.0, 0, 1000000000, 10000000, 0, 0}),
+        "none that this rank can see: neither its clock, nor other load of its core, nor "
+        "memory pressure");
 }
 
 int main(void)

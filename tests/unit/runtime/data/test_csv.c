@@ -81,6 +81,7 @@ static void what_is_no_number_is_named_by_its_field(void **state)
         }
     }
     assert_refused("7,,3", "field 2 is empty");
+    assert_refused("7,\"\",3", "field 2 is empty");
     assert_refused("", "field 1 is empty");
     assert_refused("7,1e39,3", "field 2 is too large for float32");
     assert_refused("7,1", "has 2 fields, the first line has 3");
@@ -170,6 +171,19 @@ static void separators_in_quotes_are_none(void **state)
     assert_int_equal(form_of("\"a;b\",c", false).separator, ',');
     assert_int_equal(dp_csv_read(&form, data, strlen(data), numbers, &label, &problem), DP_OK);
     assert_true(label == 1 && numbers[0] == 2 && numbers[1] == 3 && numbers[2] == 4);
+}
+
+/* A quote behind the line would continue the field that ends there. */
+static void what_follows_a_line_is_not_looked_at(void **state)
+{
+    static const char text[] = "7,1,\"2\"\",9\",3";
+    const struct dp_csv_form form = {',', false, 3, 1};
+    float numbers[2];
+    double label;
+    (void)state;
+
+    assert_int_equal(dp_csv_read(&form, text, 7, numbers, &label, &problem), DP_OK);
+    assert_true(label == 7 && numbers[0] == 1 && numbers[1] == 2);
 }
 
 static bool counts_up(const char *line)
@@ -330,6 +344,7 @@ int main(void)
         cmocka_unit_test(numbers_are_those_of_the_c_library),
         cmocka_unit_test(the_first_line_reports_the_form_of_all),
         cmocka_unit_test(separators_in_quotes_are_none),
+        cmocka_unit_test(what_follows_a_line_is_not_looked_at),
         cmocka_unit_test(headers_of_numbers_count_up),
         cmocka_unit_test(every_line_is_found_however_the_file_is_cut),
         cmocka_unit_test(empty_lines_count_at_the_end_only_and_for_nothing),

@@ -76,6 +76,13 @@ static bool answer(int fd, const char *request)
         return http_send_head(fd, "302 Found",
                               "Location: /data/file\r\nContent-Range: bytes 7-8/9\r\n", 0);
     }
+    if (strcmp(name, "unsaid") == 0) { /* what only the redirect says */
+        return http_send_head(fd, "302 Found",
+                              "Location: /data/no-range\r\nContent-Range: bytes 10-19/100\r\n", 0);
+    }
+    if (strcmp(name, "no-range") == 0) {
+        return http_send_head(fd, "206 Partial Content", "", 10) && http_send(fd, content, 10);
+    }
     if (strcmp(name, "loop") == 0) {
         return http_send_head(fd, "302 Found", "Location: /data/loop\r\n", 0);
     }
@@ -265,6 +272,7 @@ static void codes_say_whether_another_try_may_go_well(void **state)
     assert_outcome("410", 0, 10, DP_HTTP_MISSING, "HTTP 410");
     assert_outcome("400", 0, 10, DP_HTTP_REFUSED, "HTTP 400");
     assert_outcome("403", 0, 10, DP_HTTP_REFUSED, "HTTP 403");
+    assert_outcome("499", 0, 10, DP_HTTP_REFUSED, "HTTP 499");
     assert_outcome("408", 0, 10, DP_HTTP_AGAIN, "HTTP 408");
     assert_outcome("425", 0, 10, DP_HTTP_AGAIN, "HTTP 425");
     assert_outcome("429", 0, 10, DP_HTTP_AGAIN, "HTTP 429");
@@ -294,6 +302,7 @@ static void other_bytes_than_were_asked_for_are_refused(void **state)
     assert_outcome("other", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_outcome("more", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_outcome("nothing", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
+    assert_outcome("unsaid", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_int_equal(taken.count, 0);
 }
 

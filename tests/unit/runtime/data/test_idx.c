@@ -319,6 +319,15 @@ static void bytes_after_the_end_are_refused(void **state)
     put_byte(&content, 'x');
     write_file(file_names[3], ".gz", &content);
     assert_refused(DP_OK, DP_ERR_DATA);
+
+    write_set(true); /* a stream of zlib, which gzip would not take either */
+    make_labels(&content, false);
+    compress_content(&content);
+    uLongf more = FILE_MOST - content.count;
+    assert_int_equal(compress(content.bytes + content.count, &more, content.bytes, 0), Z_OK);
+    content.count += more;
+    write_file(file_names[3], ".gz", &content);
+    assert_refused(DP_OK, DP_ERR_DATA);
 }
 
 static void wrong_headers_are_refused(void **state)

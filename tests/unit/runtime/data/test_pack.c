@@ -159,6 +159,22 @@ static void a_picture_that_cannot_be_read_is_named(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void labels_of_other_lengths_are_counted_in_words(void **state)
+{
+    const struct dp_pack_options options = {
+        .from = from, .to = packed, .shard_bytes = 1 << 20, .threads = 1, .label_numbers = 2};
+    struct dp_pack_result result;
+    struct dp_log_capture capture;
+    (void)state;
+
+    write_arrays();
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    assert_int_equal(dp_pack(&options, &result), DP_ERR_USAGE);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    assert_non_null(strstr(dp_log_captured(&capture), "--label-numbers 2: the labels of "));
+    assert_non_null(strstr(dp_log_captured(&capture), "/from are 1 number each"));
+}
+
 /* ---- files of an earlier try ---- */
 
 static bool is_there(const char *name)
@@ -198,6 +214,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_effect_of_a_smaller_size_is_summed_over_pictures,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_picture_that_cannot_be_read_is_named, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(labels_of_other_lengths_are_counted_in_words, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_try_loses_its_shards_and_no_other_file,
                                         make_folder, remove_folder),

@@ -159,11 +159,17 @@ static void other_kinds_are_named(void **state)
         {"RIFF....WEBPVP8 ", 16, "is a WebP picture"},
         {"BM..............", 16, "is a BMP"},
         {"II*\0............", 16, "is a TIFF"},
+        {"MM\0*............", 16, "is a TIFF"},
         {"....ftypheic....", 16, "is a HEIF, an AVIF or a video"},
         {"....ftypavis....", 16, "is a HEIF, an AVIF or a video"},  /* animated */
         {"RIFF....WEBPVP8X....\2...ANIM", 28, "is a WebP picture"}, /* animated */
         {"\x8aMNG\r\n\x1a\n", 8, "is an MNG"},
         {"\xff\x0a..", 4, "is a JPEG XL picture"},
+        {"\0\0\0\x0cJXL \r\n\x87\n", 12, "is a JPEG XL picture"},
+        {"\0\0\0\x0cjP  \r\n\x87\n", 12, "is a JPEG 2000 picture"},
+        {"\0\0\1\0\1\0", 6, "is an icon"},
+        {"%PDF-1.7", 8, "is a PDF"},
+        {"\x1f\x8b\x08\0", 4, "is a gzip file"},
         {"PK\3\4....", 8, "is a zip file"},
         {"version https://git-lfs.github.com/spec/v1", 42, "is a pointer of Git LFS (git lfs pull"},
         {"<html>", 6, "is a web page"},

@@ -157,13 +157,12 @@ static void scale_part(unsigned seed, const struct dp_part *part, uint8_t out[IM
 }
 
 /* Of the picture as the file has it, before it gets the model's size. */
-static void rows_show_the_part_that_was_chosen(void **state)
+static void check_parts(const char *text)
 {
     struct dp_row_maker_config config = {.sample_bytes = IMAGE, .label_words = 1};
-    struct dp_augment *augment = augment_of("random_resized_crop:scale=0.1", &files.input);
+    struct dp_augment *augment = augment_of(text, &files.input);
     struct dp_samples *samples = NULL;
     struct dp_row_maker *maker = NULL;
-    (void)state;
 
     assert_int_equal(dp_samples_open("folder", &files, &samples), DP_OK);
     config.count = dp_samples_info(samples)->count[DP_SET_TRAIN];
@@ -171,7 +170,7 @@ static void rows_show_the_part_that_was_chosen(void **state)
     config.augment = augment;
     assert_int_equal(dp_row_maker_create(&config, &maker), DP_OK);
     for (uint64_t row = 0; row < PICTURES; row++) {
-        uint8_t image[IMAGE], expected[IMAGE];
+        uint8_t image[IMAGE] = {0}, expected[IMAGE];
         struct dp_part part;
         size_t skipped = 0;
         int32_t label;
@@ -185,6 +184,14 @@ static void rows_show_the_part_that_was_chosen(void **state)
     dp_samples_close(samples);
     dp_augment_destroy(augment);
     assert_int_equal(dp_mem_live(), 0);
+}
+
+/* One flip is done with the cropping, and the other one, which takes it back, after it. */
+static void rows_show_the_part_that_was_chosen(void **state)
+{
+    (void)state;
+    check_parts("random_resized_crop:scale=0.1");
+    check_parts("random_resized_crop:scale=0.1;flip:p=1;flip:p=1");
 }
 
 /* What a reader has done is added to what there is already, once. */

@@ -235,19 +235,24 @@ static void a_foreign_file_in_a_checkpoint_is_kept(void **state)
     assert_int_equal(scratch_count("checkpoints"), 3);
 }
 
-/* The new checkpoint gets the name; the entry that had it is renamed. */
+/* The new checkpoint gets the name; the entry that had it is renamed, and none that was before. */
 static void an_entry_with_a_checkpoints_name_is_renamed(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
     assert_int_equal(mkdir(scratch_path("checkpoints/step-00000002"), 0777), 0);
     scratch_write(scratch_path("checkpoints/step-00000002/thesis.txt"), "x", 1);
+    scratch_write(scratch_path("checkpoints/step-00000003"), "y", 1);
+    scratch_write(scratch_path("checkpoints/step-00000003.other-1"), "z", 1);
     stderr_begin();
     assert_int_equal(save(2, 1), DP_OK);
     assert_int_equal(save(3, 1), DP_OK);
     stderr_end();
     assert_non_null(strstr(stderr_text, "step-00000002.other-1"));
     assert_int_equal(access(scratch_path("checkpoints/step-00000002.other-1/thesis.txt"), F_OK), 0);
+    assert_non_null(strstr(stderr_text, "step-00000003.other-2"));
+    assert_int_equal(access(scratch_path("checkpoints/step-00000003.other-1"), F_OK), 0);
+    assert_int_equal(access(scratch_path("checkpoints/step-00000003.other-2"), F_OK), 0);
     assert_true(!exists(2) && exists(3));
 }
 

@@ -416,11 +416,13 @@ static void two_pixels_are_enough_to_be_moved(void **state)
     static const struct dp_tensor tensor = {.count = 12, .spatial = 2, .channels = 3};
     static const float ours[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
                        expected[12] = {0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11};
-    float theirs[12], back[12];
+    float theirs[13], back[12];
     (void)state;
 
+    theirs[12] = -1; /* behind them */
     dp_tensor_export(&tensor, ours, 0, 12, theirs);
-    assert_memory_equal(theirs, expected, sizeof(theirs));
+    assert_memory_equal(theirs, expected, sizeof(expected));
+    assert_true(theirs[12] == -1);
     dp_tensor_import(&tensor, back, 0, 12, theirs);
     assert_memory_equal(back, ours, sizeof(back));
 }

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "collectives/compressors/compression.h"
+#include "runtime/trainer/update/overflow.h"
 #include "runtime/trainer/update/update_rule.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -134,11 +135,40 @@ static void layers_of_any_size_before_it_are_known_to_be_finite(void **state)
     small_run_destroy(&run);
 }
 
+/* Where all that layers made is finite, such as in a pass whose outputs are gone. */
+static size_t no_layer_overflows(struct dp_group *group, const void *arg)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    char text[64] = "";
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, 3, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_overflow_find(t, INFINITY, text, sizeof(text)) != DP_OK;
+    wrong += strcmp(text, "the output of a layer") != 0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_layer_that_is_not_known_is_not_named(void **state)
+{
+    static const char *const sets[] = {"train.precision=fp16", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    assert_int_equal(on_local_ranks(2, no_layer_overflows, &run), 0);
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_element_of_a_gradient_and_the_last_one_count),
         cmocka_unit_test(layers_of_any_size_before_it_are_known_to_be_finite),
+        cmocka_unit_test(a_layer_that_is_not_known_is_not_named),
     };
 
     return cmocka_run_group_tests_name("overflow", tests, NULL, NULL);

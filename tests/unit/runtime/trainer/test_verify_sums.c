@@ -280,6 +280,7 @@ static void right_sums_are_never_called_wrong_and_nothing_changes(void **state)
         outcome_fini(&outs[0]);
         outcome_fini(&outs[1]);
     }
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 static void sums_that_cannot_be_made_again_are_refused(void **state)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collectives/gpu/gpu_peers.h"
 #include "runtime/report/figure_text.h"
 #include "runtime/report/page/page_step.h"
 #include "runtime/report/summary_read.h"
@@ -108,7 +109,9 @@ static void describe_use(const struct dp_resources *r, const struct dp_rank_plac
     rank->joules = r->energy.packages > 0 && ns > 0 ? r->used.joules : unknown;
 }
 
-static void describe_gpu(const struct dp_gpu_use *use, struct dp_run_rank *rank)
+/* Ranks that share a GPU divide its energy, so that theirs can be added. */
+static void describe_gpu(const struct dp_gpu_use *use, const struct dp_group *group,
+                         struct dp_run_rank *rank)
 {
     const double readings = (double)use->readings;
 
@@ -116,7 +119,8 @@ static void describe_gpu(const struct dp_gpu_use *use, struct dp_run_rank *rank)
     rank->gpu_mhz = dp_gpu_use_mhz(use);
     rank->gpu_watts = dp_gpu_use_watts(use);
     rank->gpu_throttled = use->readings > 0 ? (double)use->throttled / readings : unknown;
-    rank->gpu_joules = dp_gpu_use_joules(use);
+    rank->gpu_joules =
+        dp_gpu_use_joules(use) / (group->gpus != NULL ? (double)group->gpus->here : 1.0);
     rank->gpu_memory = use->readings > 0 ? use->memory : -1;
     dp_gpu_throttle_text(use->throttles, rank->gpu_throttle, sizeof(rank->gpu_throttle));
 }
@@ -145,7 +149,7 @@ void dp_resources_describe(struct dp_resources *r, const struct dp_run_job *job,
              (double)r->used.ns / 1e9);
     describe_memory(r, job, rank);
     describe_use(r, place, rank);
-    describe_gpu(&r->gpu.use, rank);
+    describe_gpu(&r->gpu.use, job->world->all, rank);
     describe_copies(r, rank);
     rank->copied_input = ledger->steps > 0 ? (int64_t)(ledger->rows * sample / ledger->steps) : -1;
 }

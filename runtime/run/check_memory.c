@@ -163,7 +163,7 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
 {
     static const int ranks[] = {1, 2, 4, 8};
     char recompute[sizeof(ranks) / sizeof(ranks[0])][DP_RECOMPUTE_TEXT] = {""};
-    struct room room = {.on_gpus = !device->host_memory && device->room != NULL};
+    struct room room = {.on_gpus = false};
     struct dp_memory_plan plan = {.config = c,
                                   .model = m,
                                   .device = device,
@@ -178,7 +178,8 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
     plan.read_tests = need.read_tests;
     plan.reader_bytes = need.reader;
     dp_memory_limits_read("", &room.limits);
-    if (room.on_gpus) {
+    if (!device->host_memory && device->room != NULL) {
+        room.on_gpus = true;
         device->room(&room.gpu);
     }
     printf("\nMB per rank");

@@ -32,7 +32,7 @@ static void how(const struct dp_algo_choices *choices, const char *end, long *fo
     size_t at = 0;
     char *rest;
 
-    *form = -1;
+    *form = *type = -1;
     while (dp_algo_choices_next(choices, &at, &choice)) {
         if (strcmp(choice.name + strlen(choice.name) - strlen(end), end) == 0) {
             assert_int_equal(*form, -1);

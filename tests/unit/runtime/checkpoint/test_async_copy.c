@@ -1,10 +1,13 @@
 /* test_async_copy.c - arrays that a thread copies while their owner works, and helps. */
+#define _GNU_SOURCE /* RUSAGE_THREAD, MAP_ANONYMOUS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 #include <time.h>
@@ -118,6 +121,44 @@ static void the_copy_ends_without_the_owners_help(void **state)
     arrays_destroy(&a);
 }
 
+static long faults_of_this_thread(void)
+{
+    struct rusage usage;
+
+    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+    return usage.ru_minflt;
+}
+
+/* Whoever copies to new pages is the one whom the system lets wait for them. Of this many rounds
+ * the other thread, which must wake up first, cannot do all alone. */
+static void the_owner_who_waits_helps(void **state)
+{
+    enum { PAGES = LONGEST / 4096, LEAST = PAGES / 8 };
+    struct dp_async_copy *c = NULL;
+    unsigned char *from = dp_zalloc(LONGEST, 1);
+    atomic_ullong copied = 0;
+    long faults = 0;
+    (void)state;
+
+    assert_non_null(from);
+    assert_int_equal(dp_async_copy_create(1, 1, &c), DP_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        void *to = mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(to != MAP_FAILED);
+        (void)madvise(to, LONGEST, MADV_NOHUGEPAGE);
+        const long before = faults_of_this_thread();
+        dp_async_copy_add(c, to, from, LONGEST);
+        dp_async_copy_start(c, &copied);
+        dp_async_copy_finish(c);
+        faults += faults_of_this_thread() - before;
+        (void)munmap(to, LONGEST);
+    }
+    assert_true(faults >= LEAST);
+    dp_async_copy_destroy(c);
+    dp_free(from);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void an_empty_copy_is_done_at_once(void **state)
 {
     struct dp_async_copy *c = NULL;
@@ -162,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_after_the_end_are_not_copied),
         cmocka_unit_test(the_copy_ends_without_the_owners_help),
+        cmocka_unit_test(the_owner_who_waits_helps),
         cmocka_unit_test(an_empty_copy_is_done_at_once),
         cmocka_unit_test(survives_failed_allocations),
     };

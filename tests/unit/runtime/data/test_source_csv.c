@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -358,6 +359,29 @@ static void lines_of_all_blocks_are_read_in_any_order(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Which a file that has changed meanwhile shows. */
+static void a_block_is_read_once_for_all_lines_that_are_asked_for_in_turn(void **state)
+{
+    struct dp_source_config config = usual();
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    char path[96];
+    (void)state;
+
+    write_long("train.csv", 0);
+    write_long("test.csv", 0);
+    assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    assert_line(reader, DP_SET_TRAIN, 0, 0);
+    (void)snprintf(path, sizeof(path), "%s/train.csv", folder);
+    assert_int_equal(truncate(path, 0), 0);
+    for (int i = 0; i < 100; i++) {
+        assert_line(reader, DP_SET_TRAIN, i, 0);
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +396,7 @@ int main(void)
         cmocka_unit_test(labels_are_numbers_for_a_loss_that_compares_them),
         cmocka_unit_test(a_label_may_have_a_number_for_each_output),
         cmocka_unit_test(lines_of_all_blocks_are_read_in_any_order),
+        cmocka_unit_test(a_block_is_read_once_for_all_lines_that_are_asked_for_in_turn),
     };
 
     dp_log_set_level(DP_LOG_NONE);

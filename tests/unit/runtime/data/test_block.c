@@ -1,0 +1,62 @@
+/* test_block.c - blocks of records: what decompressing one takes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "runtime/data/records/block.h"
+
+enum { BYTES = 100003, MOST = 1 << 18 /* that zstd works with */ };
+
+static uint8_t raw[BYTES];
+
+/* Packs a block that compresses well. */
+static struct dp_shard_block packed_block(struct dp_buffer *stored)
+{
+    struct dp_block_packer *packer = NULL;
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < BYTES; i++) {
+        raw[i] = (uint8_t)(i / 100);
+    }
+    assert_int_equal(dp_block_packer_create(3, &packer), DP_OK);
+    assert_int_equal(dp_block_pack(packer, raw, BYTES, stored, &bytes), DP_OK);
+    dp_block_packer_destroy(packer);
+    assert_in_range(bytes, 1, BYTES / 2);
+    return (struct dp_shard_block){
+        .stored = (uint32_t)bytes, .raw = BYTES, .samples = 1, .zstd = true};
+}
+
+static void decompressing_takes_little_memory_beside_the_block(void **state)
+{
+    static uint8_t out[BYTES];
+    struct dp_buffer stored = {NULL, 0}, beside = {NULL, 0}, both = {NULL, 0};
+    const struct dp_shard_block block = packed_block(&stored);
+    struct dp_problem problem;
+    const uint8_t *within = NULL;
+    (void)state;
+
+    assert_int_equal(dp_block_unpack_to(&block, stored.data, &beside, out, &problem), DP_OK);
+    assert_memory_equal(out, raw, BYTES);
+    assert_int_equal(dp_block_unpack(&block, stored.data, &both, &within, &problem), DP_OK);
+    assert_memory_equal(within, raw, BYTES);
+    assert_true(beside.room <= dp_buffer_room(MOST));
+    assert_true(both.room <= dp_buffer_room(MOST + BYTES));
+    dp_buffer_release(&stored);
+    dp_buffer_release(&beside);
+    dp_buffer_release(&both);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decompressing_takes_little_memory_beside_the_block),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

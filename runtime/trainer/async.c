@@ -233,7 +233,6 @@ static dp_status update(struct dp_async *a, int i, uint64_t step)
     if (rows == 0) {
         return DP_OK;
     }
-    t->state.step_params->step = (uint32_t)step;
     t->state.step_params->lr =
         (float)(dp_optimizer_lr(&t->config->optimizer, step, t->schedule_steps) *
                 ((double)rows / (double)all));

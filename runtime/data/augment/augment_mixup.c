@@ -37,8 +37,8 @@ static double take(struct numbers *n)
 }
 
 /*
- * A number of the gamma distribution of shape `a`. Of 20 tries one succeeds: each does so with a
- * probability above 0.95.
+ * A number of the gamma distribution of shape `a`. Of 9 tries, for which there are numbers, one
+ * succeeds: each does so with a probability above 0.95.
  *
  * Source: Marsaglia and Tsang, "A simple method for generating gamma variables", ACM Transactions
  * on Mathematical Software 26, 2000; below 1 by its section 6; normal numbers by Box and Muller.

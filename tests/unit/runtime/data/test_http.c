@@ -423,5 +423,6 @@ int main(void)
     };
 
     dp_log_set_level(DP_LOG_NONE);
-    return cmocka_run_group_tests_name("http", tests, server_start, server_stop);
+    return cmocka_run_group_tests_name("http", tests, server_start, server_stop) != 0 ||
+           dp_mem_live() != 0; /* cmocka counts no failed teardown of a group */
 }

@@ -266,5 +266,6 @@ int main(void)
         cmocka_unit_test(a_sample_is_the_part_that_was_chosen),
     };
 
-    return cmocka_run_group_tests(tests, open_decoders, close_decoders);
+    return cmocka_run_group_tests(tests, open_decoders, close_decoders) != 0 ||
+           dp_mem_live() != 0; /* cmocka counts no failed teardown of a group */
 }

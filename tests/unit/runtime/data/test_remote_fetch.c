@@ -342,5 +342,6 @@ int main(void)
     };
 
     dp_log_set_level(DP_LOG_NONE);
-    return cmocka_run_group_tests_name("remote_fetch", tests, pack_and_serve, stop);
+    return cmocka_run_group_tests_name("remote_fetch", tests, pack_and_serve, stop) != 0 ||
+           dp_mem_live() != 0; /* cmocka counts no failed teardown of a group */
 }

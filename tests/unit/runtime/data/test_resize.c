@@ -260,5 +260,6 @@ int main(void)
         cmocka_unit_test(without_memory_it_says_so),
     };
 
-    return cmocka_run_group_tests(tests, NULL, release);
+    return cmocka_run_group_tests(tests, NULL, release) != 0 ||
+           dp_mem_live() != 0; /* cmocka counts no failed teardown of a group */
 }

@@ -283,7 +283,7 @@ DP_INLINE void scatter_floats(const struct inside *in, float *dx, const float *d
     }
 }
 
-/* The same of bfloats and windows that do not overlap. */
+/* The same of bfloats and windows that do not overlap, and of which padding cuts none. */
 DP_INLINE void scatter_bfloats(const struct inside *in, uint16_t *dx, const uint16_t *dy,
                                const uint8_t *picked, float divisor, size_t count)
 {
@@ -301,9 +301,9 @@ DP_INLINE void scatter_bfloats(const struct inside *in, uint16_t *dx, const uint
             at[c] = picked[c];
         }
     }
-    for (size_t ky = in->y0; ky < in->y1; ky++) {
-        for (size_t kx = in->x0; kx < in->x1; kx++) {
-            uint16_t *pixel = dx + (ky - in->y0) * in->row + (kx - in->x0) * in->col;
+    for (size_t ky = 0; ky < in->y1; ky++) {
+        for (size_t kx = 0; kx < in->x1; kx++) {
+            uint16_t *pixel = dx + ky * in->row + kx * in->col;
             const uint16_t k = (uint16_t)(ky * in->kernel_w + kx);
             DP_LANES
             for (size_t c = 0; c < count; c++) {

@@ -238,15 +238,15 @@ def case_runs_over_hosts_give_the_result_of_one_node():
 
 
 def case_strategies_of_two_levels_sum_over_hosts():
-    """Those of tests/mpi/mpi_collectives.c: two ranks on each of two hosts, and unequal hosts."""
+    """Those of tests/mpi/mpi_collectives.c, also on unequal hosts, with ranks in turns and not."""
     need_lab()
-    for ranks, placing, texts in (
-        (4, "ppr:2:node", ("hier:outer=direct", "hier:rails=1", "hier:rails=1,outer=mpi")),
-        (3, "node", ("hier", "direct")),
+    for hosts, ranks, how, texts in (
+        (2, 4, "npernode 2", ("hier:outer=direct", "hier:rails=1", "hier:rails=1,outer=mpi")),
+        (2, 3, "map-by node", ("hier", "direct")),
+        (3, 4, "host h1:2,h2:1,h3:1", ("hier", "direct")),
     ):
-        words = (harness.ROOT / "launch/mpirun", "-np", ranks, "--map-by", placing, "--bind-to",
-                 "none", harness.build / "mpi_collectives", *texts)
-        result = lab(2, *words, timeout=120)
+        result = lab(hosts, harness.ROOT / "launch/mpirun", "-np", ranks, *f"--{how}".split(),
+                     "--bind-to", "none", harness.build / "mpi_collectives", *texts, timeout=120)
         for text in texts:
             check(f"{text}: right on {ranks} ranks" in result.out, f"{text}:\n{result}")
 

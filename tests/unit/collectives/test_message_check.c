@@ -112,6 +112,60 @@ static void without_checksums_nobody_notices(void **state)
     assert_int_equal(on_local_ranks(2, sums, &trial), 0);
 }
 
+enum { WORDS = 100, FLYING = 2 * DP_TRANSFERS_MAX /* messages of two ranks */ };
+
+/* A message of equal words, from rank 0 to rank 1. */
+static dp_status start(struct dp_group *group, int word, int *words, struct dp_transfer *transfer)
+{
+    const struct dp_slice all = {words, WORDS, sizeof(*words)};
+    const bool sends = group->rank == 0;
+
+    for (int i = 0; i < WORDS; i++) {
+        words[i] = sends ? word : 0;
+    }
+    return dp_group_start(group, sends ? 1 : -1, all, sends ? -1 : 0, all, transfer);
+}
+
+static size_t pass(struct dp_group *group, int times)
+{
+    struct dp_transfer transfer;
+    int words[WORDS];
+    size_t wrong = 0;
+
+    for (int i = 1; i <= times && wrong == 0; i++) {
+        wrong += start(group, i, words, &transfer) != DP_OK;
+        wrong += dp_group_finish(group, &transfer) != DP_OK || words[WORDS - 1] != i;
+    }
+    return wrong;
+}
+
+/* What was kept of the first message is used again by the one that is in flight. */
+static size_t finishes_again(struct dp_group *group, const void *unused)
+{
+    struct dp_transfer first, held;
+    int words[WORDS], more[WORDS];
+    size_t wrong;
+    (void)unused;
+
+    if (dp_message_checks_begin(group) != DP_OK) {
+        return 1;
+    }
+    wrong = start(group, 7, words, &first) != DP_OK || dp_group_finish(group, &first) != DP_OK;
+    wrong += pass(group, FLYING - 1);
+    wrong += start(group, 8, more, &held) != DP_OK;
+    wrong += dp_group_finish(group, &first) != DP_OK;
+    wrong += pass(group, FLYING);
+    wrong += dp_group_finish(group, &held) != DP_OK || more[0] != 8;
+    dp_message_checks_end(group);
+    return wrong;
+}
+
+static void to_finish_a_message_again_does_nothing_to_another_one(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(2, finishes_again, NULL), 0);
+}
+
 static size_t begins_and_ends(struct dp_group *group, const void *unused)
 {
     const dp_status status = dp_message_checks_begin(group);
@@ -133,6 +187,7 @@ int main(void)
         cmocka_unit_test(messages_arrive_as_they_do_without),
         cmocka_unit_test(a_changed_bit_is_found_by_the_receiver),
         cmocka_unit_test(without_checksums_nobody_notices),
+        cmocka_unit_test(to_finish_a_message_again_does_nothing_to_another_one),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

@@ -28,16 +28,16 @@ static void ignore_abort(int code)
     (void)code;
 }
 
-/* Two ranks of a host that hang; the first one, which is to report, has found nothing yet. `ended`:
+/* As rank `self` of two ranks of a host that hang; the other one has found nothing yet. `ended`:
  * another host has reported a death. */
-static void hang_as_the_second(bool ended, struct dp_watchdog_question *questions, double most_s,
-                               atomic_int *cancel)
+static void hang_as(int self, bool ended, struct dp_watchdog_question *questions, double most_s,
+                    atomic_int *cancel)
 {
     struct dp_trace_mark mark = {.changes = 1, .open = 1, .activity = DP_PHASE_STEP};
     const struct dp_watchdog_rank ranks[] = {{0, getpid(), &mark, &questions[0]},
                                              {1, getpid(), &mark, &questions[1]}};
     const struct dp_watchdog_config watched = {
-        .ranks = ranks, .count = 2, .self = 1, .host = "h1", .look = dp_process_look};
+        .ranks = ranks, .count = 2, .self = self, .host = "h1", .look = dp_process_look};
     struct dp_failure_detector_config config = {
         .cancel = cancel, .lost = lost_none, .abort = ignore_abort};
     struct dp_failure_detector *detector = NULL;
@@ -63,7 +63,7 @@ static void another_rank_reports_where_the_first_finds_nothing(void **state)
     atomic_int cancel = 0;
     (void)state;
 
-    hang_as_the_second(false, questions, 30.0, &cancel);
+    hang_as(1, false, questions, 30.0, &cancel);
     assert_int_equal(atomic_load(&cancel), 1);
     assert_int_equal(atomic_load(&questions[0].reporter), 2);
     assert_non_null(strstr(stderr_text, "lockstep: error: no progress for "));
@@ -76,7 +76,7 @@ static void what_another_rank_reports_is_not_reported_twice(void **state)
     atomic_int cancel = 0;
     (void)state;
 
-    hang_as_the_second(false, questions, 4.6, &cancel);
+    hang_as(1, false, questions, 4.6, &cancel);
     assert_int_equal(atomic_load(&cancel), 0); /* the other one still has time */
     assert_int_equal(atomic_load(&questions[1].asked), 0);
     assert_null(strstr(stderr_text, "error"));
@@ -88,7 +88,7 @@ static void after_a_death_on_another_host_there_is_no_hang(void **state)
     atomic_int cancel = 0;
     (void)state;
 
-    hang_as_the_second(true, questions, 4.6, &cancel);
+    hang_as(1, true, questions, 4.6, &cancel);
     assert_int_equal(atomic_load(&cancel), 0);
     assert_int_equal(atomic_load(&questions[0].reporter), 0);
     assert_null(strstr(stderr_text, "error"));
@@ -101,7 +101,10 @@ static void once_mpirun_ends_the_job_there_is_no_hang(void **state)
     (void)state;
 
     dp_launcher_tell_ending(getppid());
-    hang_as_the_second(false, questions, 8.0, &cancel);
+    hang_as(0, false, questions, 1.0, &cancel); /* which would report at once */
+    assert_int_equal(atomic_load(&questions[0].reporter), 0);
+    assert_int_equal(atomic_load(&questions[0].asked), 0);
+    hang_as(1, false, questions, 8.0, &cancel);
     assert_int_equal(atomic_load(&cancel), 0);
     assert_null(strstr(stderr_text, "no progress"));
 }

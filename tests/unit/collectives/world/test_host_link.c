@@ -241,7 +241,8 @@ static void a_silent_host_is_warned_of_and_then_given_up(void **state)
     assert_string_equal(stderr_text, "");
     assert_false(is_lost_after(&line, 2999));
     assert_non_null(strstr(stderr_text, "host far (rank 1) responds again after 20 s"));
-    assert_false(is_lost_after(&line, 29999));
+    assert_false(is_lost_after(&line, 29999)); /* it is silent once more */
+    assert_non_null(strstr(stderr_text, "no sign of life from host far (rank 1) for 29 s"));
     assert_true(is_lost_after(&line, 30000));
     assert_int_equal(line.silent_s, 30);
     dp_host_link_close(&line);

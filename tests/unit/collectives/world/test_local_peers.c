@@ -78,6 +78,21 @@ static void close_node(struct node *node, int begin)
     dp_local_peers_fini(&node->peers);
 }
 
+/* Descriptors are few. */
+static void a_rank_does_not_watch_itself(void **state)
+{
+    struct dp_local_peers peers = {.size = 0};
+    struct dp_local_sign sign = {0};
+    (void)state;
+
+    assert_int_equal(dp_local_peers_init(&peers, 1, 0), DP_OK);
+    dp_local_peers_add(&peers, 0, dp_process_self(), &sign);
+    dp_local_peers_watch(&peers);
+    assert_int_equal(dp_local_peers_lost(&peers), -1);
+    assert_false(peers.peers[0].watched);
+    dp_local_peers_fini(&peers);
+}
+
 static void a_dead_rank_is_lost_and_all_are_told(void **state)
 {
     struct node node;
@@ -271,6 +286,7 @@ static void watching_survives_a_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_does_not_watch_itself),
         cmocka_unit_test(a_dead_rank_is_lost_and_all_are_told),
         cmocka_unit_test(the_first_living_rank_reports),
         cmocka_unit_test(another_rank_tells_of_a_death),

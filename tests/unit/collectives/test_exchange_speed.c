@@ -1,0 +1,162 @@
+/* test_exchange_speed.c - how fast an exchange sums, within the time there is for that. */
+#define _DEFAULT_SOURCE /* syscall() */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "collectives/exchange/exchange.h"
+#include "collectives/exchange/exchange_speed.h"
+#include "collectives/strategies/strategy.h"
+#include "tests/support/local_world.h"
+
+enum {
+    RANKS = 2,
+    SMALL = 1 << 10, /* elements of the buckets */
+    LARGE = 1 << 20,
+    TRAINED = LARGE + SMALL,
+    TOTAL = TRAINED + DP_BLOCK,
+    BYTE_NS = 1000
+};
+
+/* How much later it is for this thread than for others, so that only sums of the strategy below
+ * take long. The linker takes this clock, and not libc's. */
+static _Thread_local uint64_t later_ns;
+
+int clock_gettime(clockid_t clock_id, struct timespec *tp)
+{
+    const int result = (int)syscall(SYS_clock_gettime, clock_id, tp);
+    const uint64_t ns = (uint64_t)tp->tv_nsec + later_ns;
+
+    tp->tv_sec += (time_t)(ns / 1000000000u);
+    tp->tv_nsec = (long)(ns % 1000000000u);
+    return result;
+}
+
+/* ---- a strategy whose sums take a thousandth of a millisecond a byte ---- */
+
+static size_t most_bytes[RANKS]; /* of a sum */
+
+struct slow {
+    int rank;
+};
+
+static bool slow_supports(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    (void)why_not;
+    return true;
+}
+
+static dp_status slow_open(void *state, struct dp_group *group, size_t max_count)
+{
+    struct slow *slow = state;
+    (void)max_count;
+
+    slow->rank = group->rank;
+    return DP_OK;
+}
+
+static dp_status slow_sum(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    const struct slow *slow = state;
+    const size_t bytes = dp_slice_bytes(data);
+    (void)keep;
+
+    most_bytes[slow->rank] = bytes > most_bytes[slow->rank] ? bytes : most_bytes[slow->rank];
+    later_ns += bytes * BYTE_NS;
+    return DP_OK;
+}
+
+static dp_status slow_gather(void *state, struct dp_slice data)
+{
+    (void)state;
+    (void)data;
+    return DP_OK;
+}
+
+static void slow_close(void *state)
+{
+    (void)state;
+}
+
+static const struct dp_strategy slow_strategy = {
+    .plugin = {.name = "slow", .help = "for this test", .state_bytes = sizeof(struct slow)},
+    .supports = slow_supports,
+    .open = slow_open,
+    .sum = slow_sum,
+    .gather = slow_gather,
+    .close = slow_close,
+};
+
+/* ---- its exchange ---- */
+
+static struct dp_exchange_speed found[RANKS];
+
+static size_t measures(struct dp_group *group, const void *arg)
+{
+    static const struct dp_tensor tensors[] = {{.begin = 0}, {.begin = LARGE}};
+    const double *seconds = arg;
+    struct dp_exchange_config config = {.strategy = "slow",
+                                        .bucket_bytes = SMALL * sizeof(float),
+                                        .first_bucket_bytes = SMALL * sizeof(float),
+                                        .run = DP_RUN_AT_WAIT,
+                                        .threads = 1};
+    struct dp_flat flat = {.tensors = tensors,
+                           .tensor_count = 2,
+                           .trained = TRAINED,
+                           .total = TOTAL,
+                           .owned = TRAINED};
+    struct dp_exchange *e = NULL;
+    size_t wrong;
+
+    later_ns = 0;
+    if (dp_device_find("ref", &config.device) != DP_OK ||
+        dp_exchange_create(group, &config, &flat, &e) != DP_OK) {
+        return 1;
+    }
+    wrong = dp_exchange_measure_speed(e, *seconds, &found[group->rank]) != DP_OK;
+    dp_exchange_destroy(e);
+    return wrong;
+}
+
+/* The bytes of the largest sum, where there are so many seconds for all four sizes. */
+static size_t largest_within(double seconds)
+{
+    const double step_s = (double)(LARGE + SMALL) * sizeof(float) * BYTE_NS / 1e9;
+
+    most_bytes[0] = 0;
+    assert_int_equal(on_local_ranks(RANKS, measures, &seconds), 0);
+    assert_true(found[0].bytes == (double)(LARGE + SMALL) * sizeof(float));
+    /* Whatever this machine does beside takes little of these seconds. */
+    assert_true(found[0].step_s > 0.99 * step_s && found[0].step_s < 1.5 * step_s);
+    assert_true(found[0].step_s == found[1].step_s && found[0].whole_s == found[1].whole_s);
+    return most_bytes[0];
+}
+
+/* A sum of all takes four seconds; a size may take up to half of a quarter of the time. */
+static void sums_are_as_large_as_there_is_time_for(void **state)
+{
+    (void)state;
+    assert_in_range(largest_within(8.0), 500000, 1000000);
+    assert_in_range(largest_within(16.0), 1000000, 2000000);
+    assert_int_equal(largest_within(64.0), (LARGE + SMALL) * sizeof(float));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_as_large_as_there_is_time_for),
+    };
+
+    if (dp_plugin_add(&dp_strategies, &slow_strategy.plugin) != DP_OK) {
+        return 1;
+    }
+    return cmocka_run_group_tests_name("exchange_speed", tests, NULL, NULL);
+}

@@ -55,8 +55,8 @@ static void print_layer(const struct dp_model *m, const struct dp_node *node)
            short_count(flops, node->plan.flops));
 }
 
-static dp_status print_check(const struct dp_config *c, struct dp_model *m,
-                             const struct dp_device *device)
+static dp_status print_check(const struct dp_run_options *options, const struct dp_config *c,
+                             struct dp_model *m, const struct dp_device *device)
 {
     char text[96], params[32], flops[32];
 
@@ -73,7 +73,7 @@ static dp_status print_check(const struct dp_config *c, struct dp_model *m,
     }
     printf("%-18s %-16s %-18s %12s %12s   forward, per sample\n", "total", "", "",
            short_count(params, (double)m->parameters), short_count(flops, m->flops));
-    return dp_run_check_memory(c, m, device);
+    return dp_run_check_memory(options, c, m, device);
 }
 
 /* On pictures of bytes. */
@@ -152,7 +152,7 @@ dp_status dp_run_check(const struct dp_run_options *options)
     DP_TRY_GOTO(dp_run_check_names(config), status, done);
     DP_TRY_GOTO(dp_run_make_model(config, &model), status, done);
     DP_TRY_GOTO(dp_device_find(config->device.name, &device), status, done);
-    status = print_check(config, model, device);
+    status = print_check(options, config, model, device);
 
 done:
     dp_model_destroy(model);

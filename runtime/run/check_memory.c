@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "runtime/run/dataset/load_dataset.h"
+#include "runtime/run/place.h"
 #include "runtime/run/run_model.h"
 #include "runtime/trainer/prepare/memory_check.h"
 
@@ -110,7 +111,8 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct room *ro
     const struct dp_config *c = plan->config;
     const struct dp_memory_ranks all = ranks_of(plan);
     const size_t micro_batch = (size_t)c->train.micro_batch;
-    const struct dp_share share = dp_share_of(c, plan->model, plan->trainers, micro_batch, 1);
+    const struct dp_share share =
+        dp_share_of(c, plan->model, plan->trainers, micro_batch, plan->threads);
     const double mb = 1048576.0;
     size_t rank[DP_MEM_PURPOSE_COUNT], host[DP_MEM_PURPOSE_COUNT];
     double shown = 0.0;
@@ -130,7 +132,7 @@ static void print_ranks(const struct dp_memory_plan *plan, const struct room *ro
     printf("%*.1f%*.1f (%zu row%s%s) %s\n", memory_columns[RANK_COLUMNS].width,
            ((double)dp_memory_plan_sum(rank) - shown) / mb, memory_columns[RANK_COLUMNS + 1].width,
            (double)dp_memory_plan_sum(host) / mb, share.rows, dp_plural(share.rows),
-           c->train.lanes > 0 ? " a lane, one core a rank" : "", fit_text(plan, room, host));
+           c->train.lanes > 0 ? " a lane" : "", fit_text(plan, room, host));
 }
 
 /* What the columns are, and what there is. */
@@ -157,22 +159,40 @@ static void print_limits(const struct dp_memory_plan *plan, const struct room *r
     }
 }
 
-/* Master weights count as weights: under zero1 a rank has only its part of them. */
-dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
-                              const struct dp_device *device)
+static const int cases[] = {1, 2, 4, 8}; /* ranks */
+
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+
+/* Of each rank in each case. */
+static dp_status find_threads(const struct dp_run_options *options, int threads[CASES])
 {
-    static const int ranks[] = {1, 2, 4, 8};
-    char recompute[sizeof(ranks) / sizeof(ranks[0])][DP_RECOMPUTE_TEXT] = {""};
+    struct dp_machine *machine;
+
+    DP_TRY(dp_machine_create(&machine));
+    for (int i = 0; i < CASES; i++) {
+        threads[i] = dp_run_threads(options, dp_machine_threads(machine, cases[i]),
+                                    machine->threads, i == 0);
+    }
+    dp_machine_destroy(machine);
+    return DP_OK;
+}
+
+/* Master weights count as weights: under zero1 a rank has only its part of them. */
+dp_status dp_run_check_memory(const struct dp_run_options *options, const struct dp_config *c,
+                              struct dp_model *m, const struct dp_device *device)
+{
+    char recompute[CASES][DP_RECOMPUTE_TEXT] = {""};
+    int threads[CASES];
     struct room room = {.on_gpus = false};
     struct dp_memory_plan plan = {.config = c,
                                   .model = m,
                                   .device = device,
-                                  .threads = 1,
                                   .ranks_per_device = 1,
                                   .one_node = true,
                                   .saves = strcmp(c->comm.strategy, "none") != 0};
 
     const struct dp_data_need need = dp_run_data_need(c, m);
+    DP_TRY(find_threads(options, threads));
     plan.data_bytes = need.bytes;
     plan.train_count = need.rows;
     plan.read_tests = need.read_tests;
@@ -187,13 +207,14 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
         printf("%*s", memory_columns[i].width, memory_columns[i].name);
     }
     printf("\n");
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
-        if (c->train.lanes > 0 && ranks[i] > c->train.lanes) {
+    for (int i = 0; i < CASES; i++) {
+        if (c->train.lanes > 0 && cases[i] > c->train.lanes) {
             break;
         }
-        plan.trainers = ranks[i];
+        plan.trainers = cases[i];
+        plan.threads = threads[i];
         plan.shared_bytes = dp_data_shared_bytes(
-            c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : ranks[i]);
+            c, &need, c->data.input_ranks > 0 ? c->data.input_ranks : cases[i]);
         DP_TRY(cut_to_fit(&plan, m, &room));
         print_ranks(&plan, &room);
         DP_TRY(c->model.recompute == DP_RECOMPUTE_OFF
@@ -201,8 +222,8 @@ dp_status dp_run_check_memory(const struct dp_config *c, struct dp_model *m,
                    : dp_recompute_describe(&plan, m, recompute[i]));
     }
     print_limits(&plan, &room);
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]) && recompute[i][0] != '\0'; i++) {
-        printf("%srecompute, %d rank%s: %s\n", i == 0 ? "\n" : "", ranks[i], dp_plural(ranks[i]),
+    for (int i = 0; i < CASES && recompute[i][0] != '\0'; i++) {
+        printf("%srecompute, %d rank%s: %s\n", i == 0 ? "\n" : "", cases[i], dp_plural(cases[i]),
                recompute[i]);
     }
     return DP_OK;

@@ -20,9 +20,7 @@ static void warn_of_tcp(const struct dp_world *world)
     }
 }
 
-/* Of the threads that a rank may have: as many as --threads or OMP_NUM_THREADS says, where these
- * are fewer. most: hardware threads of its cpuset. */
-static int limit_threads(const struct dp_run_options *options, int threads, int most, bool tells)
+int dp_run_threads(const struct dp_run_options *options, int threads, int most, bool tells)
 {
     const bool flag = options->threads > 0;
     const int asked = flag ? options->threads : dp_openmp_asked();
@@ -92,8 +90,8 @@ dp_status dp_run_place(struct dp_run_job *job)
     if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
         sharers = 1;
     }
-    job->threads = limit_threads(job->options, dp_machine_threads(job->machine, sharers), cpus,
-                                 group->rank == 0);
+    job->threads = dp_run_threads(job->options, dp_machine_threads(job->machine, sharers), cpus,
+                                  group->rank == 0);
     mine.threads = job->threads;
     mine.cores = job->machine->cores;
     mine.memory = dp_machine_memory();

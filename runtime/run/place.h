@@ -11,4 +11,8 @@
  * have their GPUs by then. Where one rank fails, all do. Collective. */
 DP_CHECKED dp_status dp_run_place(struct dp_run_job *job);
 
+/* Of the threads that a rank may have: as many as --threads or OMP_NUM_THREADS says, where these
+ * are fewer. most: hardware threads of its cpuset. tells: it warns of what is more. */
+int dp_run_threads(const struct dp_run_options *options, int threads, int most, bool tells);
+
 #endif

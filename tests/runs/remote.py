@@ -314,7 +314,7 @@ def rows_of_pictures(into):
 
 def case_check_predicts_what_readers_of_a_server_hold():
     (harness.scratch / "files").mkdir(exist_ok=True)
-    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # as --check counts threads
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
     with Server() as server:
         for name, make in (("numbers", rows_of_numbers), ("pictures", rows_of_pictures)):
             own = make(harness.scratch / "files" / name)
@@ -322,7 +322,7 @@ def case_check_predicts_what_readers_of_a_server_hold():
                     for word in ("--set", text)]
             cfg, begin = model(server.address(name), side=32), len(server.requests())
             copies = list(harness.scratch.glob("copies/*.rec"))
-            told = train_well(cfg, "--check", *sets).out
+            told = train_well(cfg, "--check", "--threads", 1, *sets).out
             asked = [uri for _, uri, *_ in server.requests()[begin:]]
             # Its end, and a block for each of 8 samples.
             same(asked.count(f"/{name}/shard-00000.rec"), 9, "requests of --check for the shard")

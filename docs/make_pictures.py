@@ -101,6 +101,7 @@ def photograph(browser, page, path, width, height, dark):
                         "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
                         "--no-first-run", "--allow-file-access-from-files",
                         "--virtual-time-budget=500",
+                        "--run-all-compositor-stages-before-draw",  # or a tile may be missing
                         f"--blink-settings=preferredColorScheme={0 if dark else 1}",
                         f"--window-size={max(width, 500)},{height}", f"--screenshot={shot}",
                         around.as_uri()], check=True, capture_output=True, timeout=60)

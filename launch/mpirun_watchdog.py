@@ -167,9 +167,15 @@ def start(words, mask, name, error):
     return pid
 
 
+def is_proxy(pid):
+    """Whether it starts ranks for MPICH's mpirun. What starts them on another host is not asked:
+    mpirun may wait for that host for ever."""
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "hydra_pmi_proxy"
+
+
 def ranks_of(parent):
-    """The process ids of this host's ranks that still run: children of mpirun, or of a process that
-    it has started for them, as MPICH's does."""
+    """The process ids of this host's ranks that still run: children of mpirun, or of MPICH's
+    process for them."""
     found = []
     with contextlib.suppress(OSError):
         for task in pathlib.Path(f"/proc/{parent}/task").iterdir():
@@ -178,7 +184,7 @@ def ranks_of(parent):
                     words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     ranked = any(word.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))
                                  for word in words)
-                    found += [pid] if ranked else ranks_of(pid)
+                    found += [pid] if ranked else ranks_of(pid) if is_proxy(pid) else []
     return found
 
 

@@ -167,15 +167,9 @@ def start(words, mask, name, error):
     return pid
 
 
-def is_proxy(pid):
-    """Whether it starts ranks for MPICH's mpirun. What starts them on another host is not asked:
-    mpirun may wait for that host for ever."""
-    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "hydra_pmi_proxy"
-
-
-def ranks_of(parent):
-    """The process ids of this host's ranks that still run: children of mpirun, or of MPICH's
-    process for them."""
+def ranks_of(parent, hydra):
+    """The process ids of this host's ranks that still run: children of mpirun or, with MPICH, of a
+    process that it has started for them. What starts those of another host is not looked below."""
     found = []
     with contextlib.suppress(OSError):
         for task in pathlib.Path(f"/proc/{parent}/task").iterdir():
@@ -184,7 +178,7 @@ def ranks_of(parent):
                     words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     ranked = any(word.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))
                                  for word in words)
-                    found += [pid] if ranked else ranks_of(pid) if is_proxy(pid) else []
+                    found += [pid] if ranked else ranks_of(pid, hydra) if hydra else []
     return found
 
 
@@ -195,15 +189,15 @@ def signal_ranks(pids, number):
             os.kill(-pid if os.getpgid(pid) == pid else pid, number)
 
 
-def kill(mpirun):
-    signal_ranks(ranks_of(mpirun), signal.SIGKILL)
+def kill(mpirun, hydra):
+    signal_ranks(ranks_of(mpirun, hydra), signal.SIGKILL)
     os.kill(mpirun, signal.SIGKILL)
     os.waitpid(mpirun, 0)
 
 
 def pass_on(info, mpirun, hydra):
     sent = info.si_code <= 0  # by a process, not by the terminal
-    ranks = ranks_of(mpirun) if hydra and sent and info.si_signo in REQUESTS else []
+    ranks = ranks_of(mpirun, hydra) if hydra and sent and info.si_signo in REQUESTS else []
     if ranks:
         signal_ranks(ranks, info.si_signo)
     elif sent:
@@ -219,8 +213,8 @@ def wait_for(mpirun, hydra, pipe, grace_s):
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         info = signal.sigwaitinfo(WATCHED) if left is None else signal.sigtimedwait(WATCHED, left)
         if info is None:
-            if reported or not ranks_of(mpirun):
-                kill(mpirun)
+            if reported or not ranks_of(mpirun, hydra):
+                kill(mpirun, hydra)
                 if code == 0:
                     os.write(2, NOT_BACK)
                 return code

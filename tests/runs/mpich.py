@@ -2,14 +2,13 @@
 """Runs with MPICH, whose launcher treats ranks that die, and signals, as Open MPI's does not. More
 is run by tests/other_mpis, by hand. Only what includes mpi.h is compiled for it: shrink.py.
 """
-import fcntl
 import re
 import shutil
 import signal
 
 import harness
 from harness import Skipped, begin, check, run_json, same, small_cfg, train_well, weights
-from shrink import cached, compile_for
+from shrink import use_program_for
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -19,18 +18,7 @@ def with_mpich():
     compiler = shutil.which("mpicc.mpich")
     if not compiler or not shutil.which("mpiexec.mpich"):
         raise Skipped("Debian's packages mpich and libmpich-dev are not installed")
-    if cached("DP_SANITIZE") or cached("DP_CUDA") not in ("", "off"):
-        raise Skipped("needs a plain build")
-    folder = harness.build / "with-mpich"
-    newest = max(path.stat().st_mtime for path in harness.build.glob("libdp_*.a"))
-    with open(harness.build / "with-mpich.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = folder / "ddp_train"
-        if not done.exists() or done.stat().st_mtime < newest:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            compile_for(compiler, folder)
-    harness.program = "with-mpich/ddp_train"
+    use_program_for(compiler, "with-mpich")
     return {"LOCKSTEP_MPIRUN": "mpiexec.mpich"}
 
 

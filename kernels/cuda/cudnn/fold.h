@@ -28,7 +28,7 @@ bool dp_cuda_folds(const struct dp_window *w, enum dp_type type);
 /* The window after folding; its padding is 0. */
 struct dp_window dp_cuda_folded(const struct dp_window *w);
 
-/* Rows of a piece, which divide `rows`; they depend on the window and on nothing else. */
+/* Rows of a piece, which divide `rows`: they depend on these and the window alone. */
 size_t dp_cuda_fold_rows(const struct dp_window *w, size_t rows);
 
 /* to [rows, folded image] = x, in the stream's type. Errors: DP_ERR_CUDA, as below. */

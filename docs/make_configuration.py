@@ -98,7 +98,7 @@ busy host, may differ more than either does in itself.
 are of `metrics.jsonl`; of two runs `a`, `b`, `changed`, `figures` |
 | `--explain` | prints how the verdict on the first run was found |
 | `--csv FILE` | writes the steps of the first run: step, epoch, time, loss, lr, \
-samples_per_second, step_ms |
+samples_per_second, step_ms; `--csv -` prints them, and nothing else |
 | `--mlflow DIR` | adds the first run to a store of MLflow's in the folder DIR; metrics of steps \
 and evaluations, the numbers of `run.json` as `run.KEY`, the configuration as parameters; a run \
 that is added again replaces what it was |

@@ -31,7 +31,7 @@ static const char help[] =
     "flags:\n"
     "  --json        prints the figures as JSON\n"
     "  --explain     prints how the verdict on RUN was found\n"
-    "  --csv FILE    writes the steps of RUN to FILE\n"
+    "  --csv FILE    writes the steps of RUN to FILE; -: prints them, and no more\n"
     "  --mlflow DIR  adds RUN to a store of MLflow's, in files\n"
     "  --no-page     writes no report.html\n"
     "  --version     prints the version\n"
@@ -170,11 +170,12 @@ static dp_status write_page(const struct options *o, const struct report *r)
 static dp_status show(const struct options *o, const struct report *r)
 {
     const struct dp_run_record *run = r->runs[0];
+    const bool steps_alone = o->csv != NULL && strcmp(o->csv, "-") == 0;
     const dp_status made[] = {
-        print_report(o, r),
+        steps_alone ? DP_OK : print_report(o, r),
         o->csv != NULL ? dp_record_write_csv(run, o->csv) : DP_OK,
         o->mlflow != NULL ? dp_mlflow_write(run, o->mlflow) : DP_OK,
-        o->no_page ? DP_OK : write_page(o, r),
+        o->no_page || steps_alone ? DP_OK : write_page(o, r),
     };
 
     for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {

@@ -77,6 +77,9 @@ def case_figures_are_json_and_csv():
     same(lines[0][0], "step", "the first heading")
     same([float(line[3]) for line in lines[1:]],
          [step["loss"] for step in metrics(out, "step")], "losses")
+    (out / "report.html").unlink()
+    same(report_well(out, "--csv", "-"), csv.read_text(), "the steps on standard output")
+    check(not (out / "report.html").exists(), "a page, though the steps alone were asked for")
 
 
 def case_a_run_that_goes_on_and_one_that_was_killed_are_shown():

@@ -84,12 +84,15 @@ enum { LINE_BYTES = 512 };
 
 struct csv {
     struct dp_file file;
+    bool printed;     /* to standard output, not to a file */
     dp_status status; /* of the first write that failed */
 };
 
 static void append(struct csv *csv, const char *line)
 {
-    if (csv->status == DP_OK) {
+    if (csv->printed) {
+        (void)fputs(line, stdout); /* dp_stdio_finish() tells of failures */
+    } else if (csv->status == DP_OK) {
         csv->status = dp_file_append(&csv->file, line, strlen(line));
     }
 }
@@ -134,13 +137,16 @@ static dp_status fill_csv(const struct dp_run_record *record, struct csv *csv)
 
 dp_status dp_record_write_csv(const struct dp_run_record *record, const char *path)
 {
-    struct csv csv = {.status = DP_OK};
+    struct csv csv = {.printed = strcmp(path, "-") == 0, .status = DP_OK};
     char from[DP_PATH_BYTES];
     dp_status status;
 
     DP_TRY(dp_file_join(from, record->path, "metrics.jsonl"));
     if (access(from, R_OK) != 0) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s is missing: there are no steps to write", from);
+    }
+    if (csv.printed) {
+        return fill_csv(record, &csv);
     }
     DP_TRY(dp_file_create(&csv.file, path));
     status = fill_csv(record, &csv);

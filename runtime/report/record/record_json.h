@@ -14,9 +14,9 @@
  * `evaluations` of an object. Errors: DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_record_put(const struct dp_run_record *record, struct dp_json *object);
 
-/* Writes every step of the run to the file `path`, a line each, below a line of headings. What is
- * not known is empty. Errors: DP_ERR_WRITE, DP_ERR_NOMEM; DP_ERR_NOINPUT, DP_ERR_DATA: the run has
- * no metrics.jsonl, or it cannot be read. */
+/* Writes every step of the run to the file `path` ("-": to standard output), a line each, below a
+ * line of headings. What is not known is empty. Errors: DP_ERR_WRITE, DP_ERR_NOMEM; DP_ERR_NOINPUT,
+ * DP_ERR_DATA: the run has no metrics.jsonl, or it cannot be read. */
 DP_CHECKED dp_status dp_record_write_csv(const struct dp_run_record *record, const char *path);
 
 #endif

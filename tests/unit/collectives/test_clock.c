@@ -128,6 +128,51 @@ static size_t says_nothing(struct dp_group *group, const void *unused)
            (clock.marks != 1) + (dp_clock_shared(&clock, 77) != 77);
 }
 
+/* Clocks that go on only when somebody looks at them. Rank 0's round trip k begins at k seconds and
+ * takes TAKEN ms, but one that takes less; the other host's clock is AHEAD ms ahead, and has the
+ * question in the middle of that one only. */
+enum { SHORTEST = 5, TAKEN = 10, LEAST = 4, AHEAD = 70 };
+
+static _Thread_local uint64_t looks;
+
+static uint64_t asks_at(void)
+{
+    const uint64_t turn = looks / 2, taken = turn == SHORTEST ? LEAST : TAKEN;
+
+    return (1000 * (turn + 1) + (looks++ % 2 == 0 ? 0 : taken)) * MS;
+}
+
+static uint64_t is_asked_at(void)
+{
+    const uint64_t turn = looks++, late = turn == SHORTEST ? LEAST / 2 : TAKEN - 1;
+
+    return (1000 * (turn + 1) + late + AHEAD) * MS;
+}
+
+static size_t compares(struct dp_group *group, const void *unused)
+{
+    struct dp_clock clock = {0};
+    size_t wrong;
+    (void)unused;
+
+    looks = 0;
+    wrong = dp_clock_mark(&clock, group, group->rank == 0 ? asks_at : is_asked_at) != DP_OK;
+    if (group->rank == 1) {
+        wrong += clock.error_ns[0] != LEAST / 2 * MS || clock.ahead_ns[0] != AHEAD * MS;
+        wrong += clock.at_ns[0] != (1000 * (SHORTEST + 1) + LEAST / 2 + AHEAD) * (uint64_t)MS;
+    }
+    return wrong;
+}
+
+/* In its middle, as far as one can know. */
+static void the_shortest_round_trip_tells_the_time(void **state)
+{
+    static const int node_of[] = {0, 1};
+    (void)state;
+
+    assert_int_equal(on_local_nodes(2, node_of, compares, NULL), 0);
+}
+
 static void on_one_host_no_message_is_sent(void **state)
 {
     (void)state;
@@ -157,6 +202,7 @@ int main(void)
         cmocka_unit_test(other_hosts_get_the_time_of_rank_0),
         cmocka_unit_test(drift_is_taken_out_between_two_marks_and_after_them),
         cmocka_unit_test(ranks_of_one_host_have_one_clock),
+        cmocka_unit_test(the_shortest_round_trip_tells_the_time),
         cmocka_unit_test(on_one_host_no_message_is_sent),
         cmocka_unit_test(a_failed_allocation_is_one_of_all_ranks),
     };

@@ -217,6 +217,30 @@ static void mpi_is_predicted_with_whole_messages(void **state)
     assert_near(dp_strategy_cost("mpi", &cost, &two, 4000000), 2 * (2e-6 + 6e-3) + 1e-3 + 2 * 4e-4);
 }
 
+/* From 16384 bytes on (of four ranks and more, 8192) in parts, below as a whole. In parts there are
+ * more messages. */
+static void mpi_changes_its_way_at_the_sizes_of_open_mpi(void **state)
+{
+    static const struct {
+        int ranks;
+        size_t bytes;
+    } changes[] = {{3, 16384}, {4, 8192}, {8, 8192}};
+    struct dp_cost cost = planted();
+    (void)state;
+
+    cost.whole = line(1e-3, 1e-12); /* messages count, bytes hardly */
+    dp_cost_fit(&cost);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        const struct dp_group group = group_of(changes[i].ranks, 1);
+        const double below = dp_strategy_cost("mpi", &cost, &group, changes[i].bytes - 4);
+        const double at = dp_strategy_cost("mpi", &cost, &group, changes[i].bytes);
+        const double above = dp_strategy_cost("mpi", &cost, &group, changes[i].bytes + 4);
+
+        assert_true(fabs(at - below) > 0.9e-3);
+        assert_true(fabs(above - at) < 0.1e-3);
+    }
+}
+
 /* Two barriers; half of 4,000,000 bytes at a peer, 0.2 ns each. */
 static void shared_memory_costs_barriers_and_bytes(void **state)
 {
@@ -402,6 +426,7 @@ int main(void)
         cmocka_unit_test(adding_while_sending_costs_what_was_measured),
         cmocka_unit_test(messages_to_another_host_begin_one_after_the_other),
         cmocka_unit_test(mpi_is_predicted_with_whole_messages),
+        cmocka_unit_test(mpi_changes_its_way_at_the_sizes_of_open_mpi),
         cmocka_unit_test(shared_memory_costs_barriers_and_bytes),
         cmocka_unit_test(two_levels_cost_the_sum_of_their_parts),
         cmocka_unit_test(a_single_level_costs_that_level),

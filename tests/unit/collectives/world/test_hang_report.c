@@ -109,11 +109,58 @@ static void once_mpirun_ends_the_job_there_is_no_hang(void **state)
     assert_null(strstr(stderr_text, "no progress"));
 }
 
+/* There is progress as soon as a rank has the report of a hang. */
+static struct {
+    struct dp_trace_mark mark;
+    struct dp_watchdog_question question;
+    atomic_bool went_on;
+} late;
+
+static struct dp_loss go_on_late(void *context)
+{
+    if (atomic_load(&late.question.reporter) != 0) {
+        atomic_fetch_add(&late.mark.changes, 1);
+        atomic_store(&late.went_on, true);
+    }
+    return lost_none(context);
+}
+
+static void the_report_is_given_back_where_ranks_go_on(void **state)
+{
+    const struct dp_watchdog_rank rank = {0, getpid(), &late.mark, &late.question};
+    const struct dp_watchdog_config watched = {
+        .ranks = &rank, .count = 1, .host = "h1", .look = dp_process_look};
+    atomic_int cancel = 0;
+    struct dp_failure_detector_config config = {
+        .cancel = &cancel, .lost = go_on_late, .abort = ignore_abort};
+    struct dp_failure_detector *detector = NULL;
+    const uint64_t begin_ns = dp_now_ns();
+    bool given_back = false;
+    (void)state;
+
+    late.mark = (struct dp_trace_mark){.changes = 1, .open = 1, .activity = DP_PHASE_STEP};
+    dp_stacks_init();
+    assert_int_equal(dp_watchdog_create(&watched, &config.watchdog), DP_OK);
+    dp_watchdog_set_timeout(config.watchdog, 0.3);
+    stderr_begin();
+    assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
+    while (!given_back && dp_now_ns() - begin_ns < 20000000000ull) {
+        (void)nanosleep(&(struct timespec){0, 5000000}, NULL);
+        given_back = atomic_load(&late.went_on) && atomic_load(&late.question.reporter) == 0;
+    }
+    dp_failure_detector_destroy(detector);
+    stderr_end();
+    dp_watchdog_destroy(config.watchdog);
+    assert_true(given_back);
+    assert_int_equal(atomic_load(&cancel), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_rank_reports_where_the_first_finds_nothing),
         cmocka_unit_test(what_another_rank_reports_is_not_reported_twice),
+        cmocka_unit_test(the_report_is_given_back_where_ranks_go_on),
         cmocka_unit_test(after_a_death_on_another_host_there_is_no_hang),
         cmocka_unit_test(once_mpirun_ends_the_job_there_is_no_hang),
     };

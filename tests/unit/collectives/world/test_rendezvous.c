@@ -1,12 +1,17 @@
 /* test_rendezvous.c - only callers with a random token connect, and only at the published
  * addresses. */
+#define _GNU_SOURCE /* ppoll */
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <arpa/inet.h>
@@ -53,6 +58,17 @@ static void a_token_comes_only_from_the_kernels_random_source(void **state)
         assert_int_not_equal(contact.endpoint[0].port, 0);
         dp_listener_close(&listener);
     }
+}
+
+/* Whether time is up at once for whoever waits for a caller. */
+static bool no_time;
+
+/* As getrandom(). */
+int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    const struct timespec limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000000l};
+
+    return no_time ? 0 : ppoll(fds, count, &limit, NULL);
 }
 
 static void without_a_random_source_nobody_listens(void **state)
@@ -130,6 +146,7 @@ static void callers_without_the_token_are_ignored(void **state)
     assert_true(stranger >= 0 && caller >= 0);
     taken = dp_listener_accept(&listener);
     assert_true(taken >= 0);
+    assert_true((fcntl(taken, F_GETFD) & FD_CLOEXEC) != 0); /* programs that are started lack it */
     assert_int_equal(send(taken, "!", 1, 0), 1);
     while (recv(caller, &byte, 1, 0) < 0) { /* it does not block */
     }
@@ -137,6 +154,18 @@ static void callers_without_the_token_are_ignored(void **state)
     (void)close(taken);
     (void)close(stranger);
     (void)close(caller);
+    dp_listener_close(&listener);
+}
+
+static void without_a_caller_there_is_no_socket(void **state)
+{
+    struct dp_listener listener;
+    (void)state;
+
+    (void)open_one(&listener, 9);
+    no_time = true;
+    assert_int_equal(dp_listener_accept(&listener), -1);
+    no_time = false;
     dp_listener_close(&listener);
 }
 
@@ -148,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_rendezvous_listens_only_at_its_contacts_addresses),
         cmocka_unit_test(a_loopback_address_is_called_on_its_own_host_only),
         cmocka_unit_test(callers_without_the_token_are_ignored),
+        cmocka_unit_test(without_a_caller_there_is_no_socket),
     };
 
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);

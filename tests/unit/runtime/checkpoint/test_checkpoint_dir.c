@@ -333,6 +333,25 @@ static void other_entries_of_the_folder_are_left_alone(void **state)
     assert_true(!exists(1) && exists(2));
 }
 
+/* Neither does it wait for whoever writes to a pipe. */
+static void a_folder_whose_manifest_is_no_file_is_not_ours(void **state)
+{
+    char manifest[DP_PATH_BYTES], moved[DP_PATH_BYTES];
+    (void)state;
+
+    assert_int_equal(save(1, 1), DP_OK);
+    (void)snprintf(manifest, sizeof(manifest), "%s",
+                   scratch_path("checkpoints/step-00000001/MANIFEST"));
+    (void)snprintf(moved, sizeof(moved), "%s", scratch_path("MANIFEST"));
+    assert_true(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    assert_int_equal(rename(manifest, moved), 0);
+    assert_int_equal(symlink(moved, manifest), 0);
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    assert_int_equal(unlink(manifest), 0);
+    assert_int_equal(mkfifo(manifest, 0600), 0);
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -352,6 +371,7 @@ int main(void)
         WITH_FOLDER(a_checkpoint_moved_aside_is_moved_back),
         WITH_FOLDER(a_checkpoint_of_two_steps_is_not_whole),
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
+        WITH_FOLDER(a_folder_whose_manifest_is_no_file_is_not_ours),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

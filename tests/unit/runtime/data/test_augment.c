@@ -96,6 +96,30 @@ static void floats_are_treated_as_bytes_are(void **state)
     }
 }
 
+/* Of stages that mirror, or do not: the last one has what all before it have made. */
+static void any_number_of_stages_follow_each_other(void **state)
+{
+    uint8_t out[COUNT], mirrored[COUNT];
+    static const char text[] = "flip;flip;flip;flip;flip;flip";
+    const size_t most = sizeof(text) / sizeof("flip;");
+    (void)state;
+
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        const int x = i % SIDE;
+        memcpy(mirrored + (size_t)i * CHANNELS, picture + (size_t)(i + SIDE - 1 - 2 * x) * CHANNELS,
+               CHANNELS);
+    }
+    for (size_t stages = 1; stages <= most; stages++) {
+        struct dp_augment *a = augment_of(text + (most - stages) * strlen("flip;"), &bytes_shape);
+
+        for (uint64_t row = 0; row < ROWS; row++) {
+            dp_augment_sample(a, 0, row, picture, out);
+            assert_true(memcmp(out, picture, COUNT) == 0 || memcmp(out, mirrored, COUNT) == 0);
+        }
+        dp_augment_destroy(a);
+    }
+}
+
 static const uint8_t *pixel(const uint8_t *from, int y, int x)
 {
     return from + ((size_t)y * SIDE + (size_t)x) * CHANNELS;
@@ -451,6 +475,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_augmentation_depends_on_epoch_and_row_alone),
         cmocka_unit_test(floats_are_treated_as_bytes_are),
+        cmocka_unit_test(any_number_of_stages_follow_each_other),
         cmocka_unit_test(flip_changes_left_and_right),
         cmocka_unit_test(a_flip_after_a_part_is_said_with_the_part),
         cmocka_unit_test(choices_never_change),

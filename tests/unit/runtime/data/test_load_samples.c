@@ -1,5 +1,8 @@
 /* test_load_samples.c - a whole set into memory by several threads: the same bytes as one by one;
  * of bad samples the first is named, or all are replaced and counted. */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,6 +125,21 @@ static int remove_pictures(void **state)
 
 static struct load load; /* too large for a stack */
 
+typedef int start_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+static int started; /* threads of this process */
+
+/* The linker takes this one, and not libc's. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run_it)(void *),
+                   void *arg)
+{
+    start_function *start;
+
+    *(void **)&start = dlsym(RTLD_NEXT, "pthread_create");
+    started++;
+    return start(thread, attributes, run_it, arg);
+}
+
 static void threads_load_what_one_reader_reads(void **state)
 {
     struct dp_log_capture capture;
@@ -129,7 +147,9 @@ static void threads_load_what_one_reader_reads(void **state)
 
     for (int threads = 1; threads <= 7; threads += 3) {
         prepare(&load, threads, false);
+        started = 0;
         run(&load, &capture);
+        assert_int_equal(started, threads - 1); /* and this one */
         assert_int_equal(load.status, DP_OK);
         assert_int_equal(load.place, 0);
         assert_int_equal(atomic_load(&load.state.done), ALL);

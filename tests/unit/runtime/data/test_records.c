@@ -391,6 +391,8 @@ static void a_wrong_index_is_refused(void **state)
     assert_edit_refused("\"train\": 700", "\"train\": -1", "'train' is missing, or cannot be");
     assert_edit_refused("300\n", "301\n", "was altered, its hash is another");
     assert_edit_refused("300\n", "99999999999\n", "'shape' is missing, or cannot be");
+    assert_edit_refused("\"kind\": \"array\"", "\"kind\": \"picture\"",
+                        "'type' is missing, or cannot be");
     assert_edit_refused("\"classes\": 7", "\"classes\": 9", "was altered, its hash is another");
     assert_edit_refused("\"classes\": 7", "\"classes\": 1,\n\"class_names\": [\"a\\nb\"]",
                         "the name of class 0 is empty, no text, or has control characters");

@@ -116,6 +116,18 @@ static void a_picture_of_that_size_stays_as_it_is(void **state)
     assert_memory_equal(out, pixels, sizeof(uint8_t[4][9][3]));
 }
 
+static void grey_of_that_size_is_repeated_for_colour(void **state)
+{
+    uint8_t pixels[ROOM], out[ROOM];
+    const struct dp_picture in = sample(5, 4, 1, pixels);
+    (void)state;
+
+    assert_true(dp_resize(&resizer, &in, DP_RESIZE_CROP, 4, 5, 3, out));
+    for (size_t i = 0; i < 60; i++) {
+        assert_int_equal(out[i], pixels[i / 3]);
+    }
+}
+
 static void grey_is_repeated_for_colour(void **state)
 {
     uint8_t pixels[ROOM], grey[ROOM], out[ROOM];
@@ -252,6 +264,7 @@ int main(void)
         cmocka_unit_test(pictures_are_scaled_and_cut_as_by_pil),
         cmocka_unit_test(a_part_has_the_rows_from_its_first_one_on),
         cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
+        cmocka_unit_test(grey_of_that_size_is_repeated_for_colour),
         cmocka_unit_test(grey_is_repeated_for_colour),
         cmocka_unit_test(each_channel_is_resized_as_grey_is),
         cmocka_unit_test(processors_without_avx2_get_the_same_bytes),

@@ -148,13 +148,19 @@ static void a_bad_line_is_named_by_its_number_in_the_file(void **state)
 
 static void lines_with_another_number_of_fields_are_refused(void **state)
 {
+    const struct dp_sample_file_form three = {.input = flat.input, .outputs = 3};
     (void)state;
+
     write_text("one", "5\n");
     assert_refused("one", &flat, DP_ERR_DATA, "has 1 field a line: the model takes 3 numbers");
     write_text("two", "5,6\n");
     assert_refused("two", &flat, DP_ERR_DATA, "has 2 fields a line: the model takes 3 numbers");
     write_text("six", "1,2,3,4,5,6\n"); /* three labels of a model with two outputs */
     assert_refused("six", &flat, DP_ERR_DATA, "has 6 fields a line");
+    write_text("five", "1,2,3,4,5\n"); /* two labels */
+    assert_refused("five", &three, DP_ERR_DATA, "has 5 fields a line");
+    dp_sample_file_close(opened("six", &three));
+    dp_sample_file_close(opened("five", &flat));
 }
 
 /* Files that end at, before and after what is read at once: a digit and a line end, and perhaps a

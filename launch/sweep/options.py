@@ -5,7 +5,7 @@ import pathlib
 import re
 
 from sweep.failure import USAGE, Failure
-from sweep.project.links import link
+from sweep.project.links import burst, link
 from sweep.project.places import ranks_of
 
 DEFAULT_STEPS = 200
@@ -174,6 +174,12 @@ def add_projection(parser):
         help="with --project: a network, as 100gbit,5us; default: as the run has measured")
     add("--node-of", metavar="N", type=count("--node-of", MOST_RANKS),
         help="with --project: ranks of a host, which share its link; default: as in the run")
+    add("--burst", metavar="BYTES", type=burst, default=0.0,
+        help="with --project: what a link lets pass at once after a pause, as 128kb (a token "
+        "bucket); of the run's links and of --link; default: nothing")
+    add("--crowd", metavar="N", type=count("--crowd", MOST_RANKS), default=1,
+        help="with --project: ranks that take turns on a core, for each that it had in the run; "
+        "default: 1")
     add("--json", action="store_true", help="with --project: prints JSON")
 
 
@@ -204,8 +210,10 @@ def check_flags(flags):
 def settle_projection(args):
     """Whether it is one, and no sweep."""
     if args.project is None:
-        if args.source is not None or args.link is not None or args.node_of or args.json:
-            raise Failure("--from, --link, --node-of and --json belong to --project 2-4096", USAGE)
+        if (args.source is not None or args.link is not None or args.node_of or args.json
+                or args.burst or args.crowd > 1):
+            raise Failure("--from, --link, --burst, --node-of, --crowd and --json belong to "
+                          "--project 2-4096", USAGE)
         return False
     ranks_of(args.project)
     if args.model is not None:
@@ -216,8 +224,8 @@ def settle_projection(args):
     if args.source is None:
         raise Failure("--project from which run? --from RUN", USAGE)
     if args.out is not None or args.ranks is not None:
-        raise Failure("--project goes with --from, --link, --node-of, --strategy, --mode, --set "
-                      "and --json", USAGE)
+        raise Failure("--project goes with --from, --link, --burst, --node-of, --crowd, "
+                      "--strategy, --mode, --set and --json", USAGE)
     for key, values in args.settings:
         if key not in PROJECTED or len(values) != 1:
             raise Failure(f"--set {key} with --project: it wants one value of "

@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "launch"))
 from sweep.project import ledger as ledgers
 from sweep.project import links, replay
+from sweep.project.replay import Place, Sum
 
 ALPHA, BETA, GAMMA = 50e-6, 8e-9, 0.5e-9
 MB = 1 << 20
@@ -97,6 +98,14 @@ def ledger(**more):
     return ledgers.of_run(run_json(made_run(**more)), [])
 
 
+def messages(*wire):
+    return [Sum(ms) for ms in wire]
+
+
+def replayed(told, sums, place=Place()):
+    return replay.mean(replay.simulate(told, sums, 1.0, replay.Never, 10, place))
+
+
 def case_the_replay_takes_as_long_as_by_hand():
     told = ledger()
     # One step: forward and backward end at 36, its first bucket is ready at 24.
@@ -104,13 +113,36 @@ def case_the_replay_takes_as_long_as_by_hand():
             ([0, 0, 0], True, 40),            # compute alone
             ([6, 6, 0], True, 44),            # the second is sent from 36 to 42, updated until 44
             ([20, 10, 1], True, 56),          # 24 + 20 + 10, then half of the updates
-            ([6, 6, 0], False, 50)):          # all of it after backward: 48, then half
+            ([6, 6, 0], False, 52)):          # after backward: a sum, its update, the next ones
         told.overlap = overlap
-        found = replay.mean(replay.simulate(told, sums, 1.0, replay.Never, 10))
-        close(found, step, 1e-3, f"a step with sums of {sums}, overlap {overlap}")
+        close(replayed(told, messages(*sums)), step, 1e-3,
+              f"a step with sums of {sums}, overlap {overlap}")
     # Twice the rows: 24 + 48 ms, and updates as before.
     told.overlap = True
-    close(replay.mean(replay.simulate(told, [0, 0, 0], 2.0, replay.Never, 10)), 76, 1e-3, "scaled")
+    close(replay.mean(replay.simulate(told, messages(0, 0, 0), 2.0, replay.Never, 10)), 76, 1e-3,
+          "scaled")
+
+
+def case_a_wire_lets_its_burst_pass_at_once_after_a_pause():
+    told, place = ledger(), Place(burst=4.0)
+    for sums, step in (
+            (messages(6, 6, 0), 40),              # from 24 to 26, and from 36 to 38: 4 ms are saved
+            (messages(24, 6, 0), 52),             # 24 to 44, and to 50: only before the first
+            ([Sum(6, code=10), Sum(6, code=10), Sum(0)], 48),   # hidden by the code: 36 to 46
+            ([Sum(20, code=10), Sum(0), Sum(0)], 46),  # 24 to 42: 4 before, 4 in each of two pauses
+            ([Sum(20, rest=10), Sum(0), Sum(0)], 44)):  # 24 to 40: 10 between many short messages
+        close(replayed(told, sums, place), step, 1e-3, f"{sums}")
+    close(replayed(told, messages(60, 60, 0), place), 142, 1e-3, "a wire that is busy all the time")
+
+
+def case_ranks_that_take_turns_on_a_core_compute_longer():
+    told, place = ledger(), Place(crowd=2)
+    # Backward ends at 72, its first bucket is ready at 48; each update takes 4 ms.
+    close(replayed(told, messages(0, 0, 0), place), 80, 1e-3, "compute alone")
+    close(replayed(told, messages(6, 6, 0), place), 82, 1e-3, "messages take as long as before")
+    close(replayed(told, [Sum(6, code=5), Sum(6, code=5), Sum(0)], place), 92, 1e-3, "codes twice")
+    curves = links.crowded({"wire": [(1, 2.0)], "sum": [(1, 2.0)]}, 2)
+    same(curves, {"wire": [(1, 2.0)], "sum": [(1, 4.0)]}, "adding takes twice as long")
 
 
 def case_a_deferred_bucket_is_shared_while_forward_computes():
@@ -118,12 +150,10 @@ def case_a_deferred_bucket_is_shared_while_forward_computes():
                            {"bytes": 4 * MB, "ready_ms": 24.0, "deferred": 1},
                            {"bytes": 256, "ready_ms": 36.0, "deferred": 0}])
     # It is sent from 36 on; forward needs it at half of its 12 ms, in the next step.
-    close(replay.mean(replay.simulate(told, [6, 4, 0], 1.0, replay.Never, 10)), 40, 1e-3,
-          "where the wire has time")
+    close(replayed(told, messages(6, 4, 0)), 40, 1e-3, "where the wire has time")
     # Forward waits for it, and the wire then waits for the other half of forward, for half of
     # backward, and for the update between: 101 + 6 + 12 + 2.
-    close(replay.mean(replay.simulate(told, [60, 40, 1], 1.0, replay.Never, 10)), 121, 1e-3,
-          "where it has none")
+    close(replayed(told, messages(60, 40, 1)), 121, 1e-3, "where it has none")
 
 
 def case_more_ranks_have_a_slower_slowest_one():
@@ -140,8 +170,8 @@ def case_more_ranks_have_a_slower_slowest_one():
 
 
 def case_a_planted_factor_of_the_sums_is_found():
-    told, sums = ledger(), [20.0, 20.0, 1.0]
-    told.step = replay.mean(replay.simulate(told, [1.7 * s for s in sums], 1.0,
+    told, sums = ledger(), messages(20.0, 20.0, 1.0)
+    told.step = replay.mean(replay.simulate(told, [s.scaled(1.7) for s in sums], 1.0,
                                             replay.Slowest(told.late, 2), 60))
     close(replay.calibrate(told, sums), 1.7, 1e-3, "the factor")
     told.exposed = 0.0
@@ -149,14 +179,15 @@ def case_a_planted_factor_of_the_sums_is_found():
 
 
 def case_what_planted_codes_take_is_found():
-    told, messages, coded = ledger(), [10.0, 10.0, 1.0], [4 * MB, 4 * MB, 0]
-    sums = [m + 2e-6 * size for m, size in zip(messages, coded)]
-    told.step = replay.mean(replay.simulate(told, sums, 1.0, replay.Slowest(told.late, 2), 60))
-    close(replay.calibrate_codes(told, messages, coded), 2e-6, 1e-3, "ms a byte")
+    told, sums, coded = ledger(), messages(10.0, 10.0, 1.0), [4 * MB, 4 * MB, 0]
+    for place in (Place(), Place(burst=3.0)):
+        told.step = replay.mean(replay.simulate(told, replay.with_codes(sums, 2e-6, coded), 1.0,
+                                                replay.Slowest(told.late, 2), 60, place))
+        close(replay.calibrate_codes(told, sums, coded, place), 2e-6, 1e-3, f"ms a byte, {place}")
     told.step = 30.0
-    same(replay.calibrate_codes(told, messages, coded), 0.0, "where messages alone take longer")
+    same(replay.calibrate_codes(told, sums, coded), 0.0, "where messages alone take longer")
     told.exposed, told.summing = 0.0, [15.0, 15.0, 1.0]
-    close(replay.calibrate_codes(told, messages, coded), 10 / (8 * MB), 1e-9, "hidden ones")
+    close(replay.calibrate_codes(told, sums, coded), 10 / (8 * MB), 1e-9, "hidden ones")
 
 
 LAYERS = [{"name": name, "kind": kind, "backward_ms": ms} for name, kind, ms in (
@@ -211,6 +242,17 @@ def case_a_run_is_projected_to_4096_ranks():
     # A link that is ten times as slow, strong scaling, eight ranks behind each link.
     slow = json.loads(project("16", "--from", made_run(), "--link", "100mbit", "--json").out)
     check(slow[0]["step_ms"] > 5 * rows[3]["step_ms"], f"{slow} {rows[3]}")
+    # Bursts, cores that are shared, and what packets of Ethernet carry.
+    link = ("16", "--from", made_run(), "--json", "--link", "1gbit,50us")
+    plain, burst, crowd = (json.loads(project(*link, *words).out)[0]["step_ms"]
+                           for words in ((), ("--burst", "1mb"), ("--crowd", 3)))
+    # 1 MB, and what the wire saves while others add and messages begin.
+    whole = 1e3 * MB / 125e6 * 1514 / 1448
+    check(whole <= plain - burst < whole + 4, f"{plain} - {burst}")
+    check(plain + 40 < crowd < plain + 80, f"{crowd} {plain}")
+    (_, least), *_, (size, most) = links.curves_of(ledger(), links.link("10mbit,5us"), True,
+                                                   False)[0]["wire"]
+    close((most - least) / (size - 64), 1514 / 1448 / 1.25e6, 1e-9, "seconds a byte of a message")
     strong = json.loads(project("1,16", "--from", made_run(), "--mode", "strong", "--json").out)
     close(strong[0]["step_ms"], 76.0, 1e-6, "of one rank with all rows")
     text = project("2-64", "--from", made_run(), "--node-of", 8)
@@ -228,6 +270,7 @@ def case_what_tells_too_little_is_refused_with_what_is_missing():
     for words, part, code in (
             (("2-8", "--from", one, "--link", "100gbit"), "wants a latency", 64),
             (("2-8", "--from", one, "--link", "fast"), "expected a rate and a latency", 64),
+            (("2-8", "--from", one, "--burst", "much"), "expected bytes, as 128kb", 64),
             (("8-2", "--from", one), "8 is above 2", 64),
             (("2-9999", "--from", one), "up to 4096", 64),
             (("x", "--from", one), "expected numbers of ranks", 64),

@@ -13,6 +13,8 @@ class Asked:
     project: str
     link: object
     node_of: int
+    burst: float
+    crowd: int
     strategy: list
     mode: str
     settings: tuple = ()
@@ -32,7 +34,8 @@ def projection_of(curve, points, args, tools, folder):
         return {"from": None, "rows": None,
                 "problem": "no run on two ranks or more has finished"}
     strategy = None if curve["strategy"] == "auto" else [curve["strategy"]]
-    asked = Asked(args.project, args.link, args.node_of, strategy, curve["mode"])
+    asked = Asked(args.project, args.link, args.node_of, args.burst, args.crowd, strategy,
+                  curve["mode"])
     try:
         rows, problem = Projection(
             asked, tools, ledgers.read(folder / source["run"])).rows(), None

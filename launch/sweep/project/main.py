@@ -46,6 +46,9 @@ class Projection:
     def local(self, ranks):
         return min(ranks, self.node_of)
 
+    def place(self, ranks):
+        return self.place_of(self.told, ranks > self.node_of, self.args.crowd)
+
     def prepare(self):
         """Costs of all sums, and how far those of the run itself were right."""
         ledger, asked = self.ledger, self.args.link
@@ -54,9 +57,10 @@ class Projection:
         curves, flags, self.notes = links.curves_of(
             ledger, asked, any(ranks > self.node_of for ranks in self.ranks),
             any(local > 1 for _, local in groups))
-        self.table, self.told = links.costs(self.tools.bench, curves, flags, groups,
-                                            self.sums_asked(self.args.settings),
-                                            self.args.strategy)
+        curves = links.crowded(curves, self.args.crowd)
+        self.table, self.told = links.sums(self.tools.bench, curves, flags, groups,
+                                           self.sums_asked(self.args.settings),
+                                           self.args.strategy, self.args.burst)
         if self.args.settings:
             self.ledger = dataclasses.replace(
                 ledger, buckets=ledgers.planned(ledger, self.told["buckets"]))
@@ -80,8 +84,8 @@ class Projection:
         sums = None
         if measured:
             curves, flags, _ = links.curves_of(ledger, None, own[0] > own[1], own[1] > 1)
-            table, told = links.costs(self.tools.bench, curves, flags, [own], self.sums_asked(()),
-                                      [ledger.strategy])
+            table, told = links.sums(self.tools.bench, curves, flags, [own], self.sums_asked(()),
+                                     [ledger.strategy], self.args.burst)
             self.compare_plan(told)
             sums = next(iter(table.get(own[0], {}).values()), None)
         if sums is None or None in sums:
@@ -90,11 +94,15 @@ class Projection:
                               "a run on two ranks or more, of 40 steps or more, whose strategy has "
                               "a prediction", CONFIGURATION)
             return
-        sums = [1e3 * s for s in sums]
+        place = self.place_of(told, own[0] > own[1], 1)
         if self.compressed:
-            self.code = replay.calibrate_codes(ledger, sums, coded(ledger.buckets))
+            self.code = replay.calibrate_codes(ledger, sums, coded(ledger.buckets), place)
         if self.code == 0.0:
-            self.factor = replay.calibrate(ledger, sums)
+            self.factor = replay.calibrate(ledger, sums, place)
+
+    def place_of(self, told, over_wire, crowd):
+        """told: what links.sums has told, for the wire's rate."""
+        return replay.Place(1e-6 * told["beta_ns"] * self.args.burst if over_wire else 0.0, crowd)
 
     def compare_plan(self, told):
         """Of a compressor costs are those of the buckets that this build makes."""
@@ -113,13 +121,14 @@ class Projection:
     def best(self, ranks, scale):
         """(strategy, ms of each bucket's sum) of the one whose step is shortest."""
         found = None
-        for name, seconds in self.table.get(ranks, {}).items():
-            if None in seconds or name.startswith("hier") and self.local(ranks) in (1, ranks):
+        for name, messages in self.table.get(ranks, {}).items():
+            if None in messages or name.startswith("hier") and self.local(ranks) in (1, ranks):
                 continue  # hier is then the strategy of its only level
-            sums = [1e3 * s * self.factor_at(ranks) + self.code * size
-                    for s, size in zip(seconds, coded(self.ledger.buckets))]
-            step = replay.mean(replay.simulate(self.ledger, sums, scale, replay.Never, 8))
-            key = (step, sum(sums))
+            sums = replay.with_codes([s.scaled(self.factor_at(ranks)) for s in messages],
+                                     self.code, coded(self.ledger.buckets))
+            step = replay.mean(replay.simulate(self.ledger, sums, scale, replay.Never, 8,
+                                               self.place(ranks)))
+            key = (step, sum(s.total for s in sums))
             if found is None or key < found[0]:
                 found = (key, name, sums)
         if found is None:
@@ -166,8 +175,9 @@ class Projection:
         factor = self.factor_at(ranks)
         wrong = 1 + MODEL_ERROR + 0.5 * abs(math.log(factor))
         return tuple(replay.mean(replay.simulate(
-            self.ledger, [s * times for s in sums], scale,
-            replay.Slowest(self.ledger.late, ranks))) for times in (1.0, 1 / wrong, wrong))
+            self.ledger, [s.scaled(times) for s in sums], scale,
+            replay.Slowest(self.ledger.late, ranks), place=self.place(ranks)))
+            for times in (1.0, 1 / wrong, wrong))
 
 
 def tell(text):

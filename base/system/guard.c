@@ -23,13 +23,14 @@ bool dp_guard_ends_job(void)
     return launcher > 0;
 }
 
-static bool hydra_has_started_us(void)
+/* Whether this is one of several ranks whose parent is a launcher of that kind. */
+static bool is_rank_of(const char *ranks, const char *const *launchers)
 {
-    const char *ranks = getenv("PMI_SIZE");
+    const char *count = getenv(ranks);
     char path[64], name[32] = "";
     FILE *file;
 
-    if (ranks == NULL || strtol(ranks, NULL, 10) < 2) {
+    if (count == NULL || strtol(count, NULL, 10) < 2) {
         return false;
     }
     (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)getppid());
@@ -38,7 +39,21 @@ static bool hydra_has_started_us(void)
         (void)!fgets(name, sizeof(name), file);
         (void)fclose(file);
     }
-    return strcmp(name, "hydra_pmi_proxy\n") == 0;
+    name[strcspn(name, "\n")] = '\0';
+    while (*launchers != NULL && strcmp(name, *launchers) != 0) {
+        launchers++;
+    }
+    return *launchers != NULL;
+}
+
+static bool needs_guard(void)
+{
+    static const char *const hydra[] = {"hydra_pmi_proxy", NULL};
+    static const char *const prrte[] = {"prterun", "prted", NULL};
+    const char *shrinks = getenv("OMPI_MCA_mpi_ft_enable"); /* --with-ft ulfm */
+
+    return is_rank_of("PMI_SIZE", hydra) || ((shrinks == NULL || strcmp(shrinks, "0") == 0) &&
+                                             is_rank_of("OMPI_COMM_WORLD_SIZE", prrte));
 }
 
 /* Asks Hydra to end the job with this exit code, in the words of PMI 1 (MPI_Abort's), where it
@@ -89,7 +104,7 @@ int dp_guard_rank(unsigned patience_s)
     sigset_t all, before;
     pid_t rank;
 
-    if (!hydra_has_started_us()) {
+    if (!needs_guard()) {
         return -1;
     }
     (void)sigfillset(&all);

@@ -1,10 +1,10 @@
 /*
- * guard.h - a process between MPICH's launcher (Hydra) and a rank.
+ * guard.h - a process between a rank and a launcher that ends all ranks too soon.
  *
- * When a rank is killed Hydra 4 kills all others within a millisecond, also if it is asked not to:
- * nobody learns which rank it was, nor with what the run goes on. So the process that Hydra has
- * started becomes a guard, and the rank is its child: the others then report a death and end the
- * job, as with other launchers.
+ * When a rank is killed MPICH's launcher (Hydra 4) kills all others within a millisecond, also if
+ * it is asked not to, and Open MPI 5's (PRRTE 3) after half a second: nobody learns which rank it
+ * was, nor with what the run goes on. So the process that it has started becomes a guard, and the
+ * rank is its child: the others then report a death and end the job, as with other launchers.
  */
 #ifndef DP_BASE_SYSTEM_GUARD_H
 #define DP_BASE_SYSTEM_GUARD_H
@@ -17,10 +17,12 @@
 enum { DP_GUARD_S = 3 };
 
 /* To be called before there are threads. Returns -1 in the rank; that is at once unless the caller
- * is one of several ranks that Hydra has started. In the guard it returns when the rank has ended,
- * with its exit code. If a signal has killed the rank the guard asks Hydra after `patience_s` to
- * end the job with 128 + that signal, and kills itself with it if Hydra does not. A rank does not
- * outlive its guard, which takes no signal meanwhile: Hydra sends them to both. */
+ * is one of several ranks that Hydra or PRRTE has started. Where ranks go on without one that died
+ * (--with-ft ulfm) PRRTE ends nobody, and must see a death at once: no guard. In the guard it
+ * returns when the rank has ended, with its exit code. If a signal has killed the rank the guard
+ * asks Hydra after `patience_s` to end the job with 128 + that signal, and kills itself with it if
+ * Hydra does not; so it does at once with PRRTE, which ends the job then. A rank does not outlive
+ * its guard, which takes no signal meanwhile: launchers send them to both. */
 int dp_guard_rank(unsigned patience_s);
 
 /* Of a rank: whether it has a guard, which ends the job if the rank is killed. */

@@ -1,4 +1,4 @@
-/* test_guard.c - the process between MPICH's launcher and a rank. This one plays the launcher. */
+/* test_guard.c - the process between a launcher and a rank. This one plays the launcher. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -105,6 +105,8 @@ static int finish(void **state)
     (void)state;
     (void)close(pmi[0]);
     (void)close(pmi[1]);
+    (void)unsetenv("OMPI_COMM_WORLD_SIZE");
+    (void)unsetenv("OMPI_MCA_mpi_ft_enable");
     return 0;
 }
 
@@ -126,6 +128,26 @@ static void test_a_killed_rank_ends_the_job_with_its_code_and_then_the_guard(voi
     assert_int_equal(WTERMSIG(status), SIGKILL);
     assert_true(read(pmi[0], text, sizeof(text) - 1) > 0);
     assert_string_equal(text, "cmd=abort exitcode=137\n");
+}
+
+static void under_prrte(void)
+{
+    (void)unsetenv("PMI_FD");
+    (void)unsetenv("PMI_SIZE");
+    (void)setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    (void)prctl(PR_SET_NAME, "prterun", 0, 0, 0);
+}
+
+static void test_with_prrte_the_guard_dies_as_its_rank_did(void **state)
+{
+    (void)state;
+    under_prrte();
+    const pid_t guard = start(ends_of_sigterm), rank = id_of_rank();
+    assert_int_not_equal(rank, guard);
+    assert_int_equal(kill(rank, SIGTERM), 0);
+    const int status = end_of(guard);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGTERM);
 }
 
 static void test_a_signal_to_both_is_the_ranks_to_take(void **state)
@@ -175,12 +197,23 @@ static void test_one_rank_and_one_of_another_launcher_have_no_guard(void **state
     no_guard(state);
 }
 
+static void test_ranks_that_go_on_without_one_that_died_have_no_guard(void **state)
+{
+    under_prrte();
+    (void)setenv("OMPI_MCA_mpi_ft_enable", "1", 1);
+    no_guard(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_guard_returns_its_ranks_exit_code, begin, finish),
         cmocka_unit_test_setup_teardown(
             test_a_killed_rank_ends_the_job_with_its_code_and_then_the_guard, begin, finish),
+        cmocka_unit_test_setup_teardown(test_with_prrte_the_guard_dies_as_its_rank_did, begin,
+                                        finish),
+        cmocka_unit_test_setup_teardown(test_ranks_that_go_on_without_one_that_died_have_no_guard,
+                                        begin, finish),
         cmocka_unit_test_setup_teardown(test_a_signal_to_both_is_the_ranks_to_take, begin, finish),
         cmocka_unit_test_setup_teardown(test_a_rank_does_not_outlive_its_guard, begin, finish),
         cmocka_unit_test_setup_teardown(test_one_rank_and_one_of_another_launcher_have_no_guard,

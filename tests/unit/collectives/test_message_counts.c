@@ -343,6 +343,22 @@ static void a_sum_goes_in_segments_of_the_length_that_is_asked_for(void **state)
     }
 }
 
+/* Each of 4 ranks passes 1,024 numbers on, three times to add them and three times to gather. */
+static void a_ring_cuts_what_it_passes_on_as_late_as_it_may(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t segments;
+    } cases[] = {{"ring:segment_kb=1", 4}, {"ring:segment_kb=4", 1}, {"ring:segment_kb=64", 1}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct counts found = count_of(4, part_sum, cases[i].text);
+        assert_int_equal(found.messages, 24 * cases[i].segments);
+        assert_int_equal(found.bytes, sizeof(float) * SUMMED * 6);
+    }
+}
+
 static int set_up(void **state)
 {
     const struct dp_device *device = NULL;
@@ -367,6 +383,7 @@ int main(void)
         cmocka_unit_test(names_of_hosts_go_between_first_ranks_only),
         cmocka_unit_test(a_start_takes_ranks_times_log_ranks_messages_and_bytes),
         cmocka_unit_test(sums_in_rounds_take_ranks_times_log_ranks_messages),
+        cmocka_unit_test(a_ring_cuts_what_it_passes_on_as_late_as_it_may),
         cmocka_unit_test(a_sum_goes_in_segments_of_the_length_that_is_asked_for),
     };
     return cmocka_run_group_tests_name("message_counts", tests, set_up, tear_down);

@@ -298,6 +298,9 @@ static void a_label_may_have_a_number_for_each_output(void **state)
     assert_source_refuses("csv", &config, DP_ERR_DATA,
                           "train.csv: has 4 fields a line: for 2 inputs and 3 outputs of the model "
                           "write 5, or 3 with a class as the label");
+    write_text("train.csv", "1,2,3,4,5,\n");
+    assert_source_refuses("csv", &config, DP_ERR_DATA,
+                          "train.csv: line 1: ends with a separator, so that field 6 is empty");
 }
 
 enum { LINES = 20000 }; /* in several blocks */

@@ -122,6 +122,27 @@ static void a_rank_alone_has_no_residuals(void **state)
     small_run_destroy(&run);
 }
 
+/* Of each number: the weight, its gradient and two moments; of 2-byte weights those of 4, too. */
+static void state_is_counted_by_the_number_of_weights(void **state)
+{
+    static const struct {
+        const char *precision;
+        size_t bytes;
+    } cases[] = {{"train.precision=fp32", 16}, {"train.precision=bf16", 18}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const sets[] = {"optimizer.name=adamw", cases[i].precision, NULL};
+        struct small_run run;
+        struct dp_memory_plan plan;
+
+        assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+        plan = plan_of(&run, 1);
+        assert_int_equal(dp_memory_plan_state(&plan), run.model->trained * cases[i].bytes);
+        small_run_destroy(&run);
+    }
+}
+
 /* A device with memory of its own has inputs beside activations: bytes and a label for each row;
  * the labels of the next batch, too, unless lanes take theirs when they begin. */
 static void inputs_are_counted_where_the_device_has_memory_of_its_own(void **state)
@@ -155,6 +176,7 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),
         cmocka_unit_test(a_rank_alone_has_no_residuals),
+        cmocka_unit_test(state_is_counted_by_the_number_of_weights),
         cmocka_unit_test(inputs_are_counted_where_the_device_has_memory_of_its_own),
     };
 

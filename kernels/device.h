@@ -64,8 +64,8 @@ struct dp_device {
     struct dp_plugin plugin; /* name, help */
     bool host_memory;        /* the host can read and write memory from alloc() */
     bool has_tf32;           /* stream.tf32 makes a difference */
-    size_t tile_bytes;       /* of cache for one thread, if computing several layers on a few rows
-                              * before the next rows is faster; 0: it is not */
+    size_t tile_bytes;       /* of cache for a thread that computes alone, if computing several
+                              * layers on a few rows before the next rows is faster; 0: it is not */
 
     /* Whether this machine has one, or why not. */
     bool (*available)(const char **why_not);

@@ -193,17 +193,34 @@ void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, 
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
-/* Rows of a segment's tile: as many as fit into tile_bytes as float32, at least DP_TILE_ROWS_MIN.
- * tile_bytes 0, or a segment that is not tiled: all rows together. */
+/* The size of tiles, of whose rows each thread computes as many. */
+struct dp_tiles {
+    size_t bytes; /* of one thread's rows; 0: no tiles */
+    size_t threads;
+};
+
+/* Those of a stream with so many threads. */
+struct dp_tiles dp_tiles_of(const struct dp_device *device, int threads);
+
+/* Rows of a segment's tile: for each thread as many as fit into tiles.bytes as float32, at least
+ * DP_TILE_ROWS_MIN. Without tiles, or of a segment that is not tiled: all rows together. */
 enum { DP_TILE_ROWS_MIN = 4 };
-size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes);
+size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, struct dp_tiles tiles);
+
+/* How many tiles these rows have, in memory for at most `most` rows. */
+size_t dp_segment_tiles(const struct dp_segment *segment, size_t most, struct dp_tiles tiles,
+                        size_t rows);
+
+/* Tile `i` of `count` of these rows. All but the last one have as many rows for each thread, and
+ * differ by at most one for each. */
+struct dp_range dp_tile_rows(struct dp_tiles tiles, size_t rows, size_t count, size_t i);
 
 /* Elements of one memory for this many rows. */
-size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes);
+size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles);
 
 /* Elements of all memories together. begin [count]: where each of them begins; may be NULL. */
 size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t rows,
-                         size_t tile_bytes, size_t *begin);
+                         struct dp_tiles tiles, size_t *begin);
 
 /* What a pass of this compute type is for. Of fp16, training asks after backward which value
  * overflowed. */
@@ -222,7 +239,7 @@ static inline bool dp_node_reads_y(const struct dp_node *node)
 
 /* Bytes of activations and their gradients, in this compute type, for `rows` samples. */
 size_t dp_model_activation_bytes(const struct dp_model *model, enum dp_type type, size_t rows,
-                                 size_t tile_bytes, bool training);
+                                 struct dp_tiles tiles, bool training);
 
 /* The second half of creation, after fusion: assigns memory to values and slots to gradients; and
  * again, after nodes[].part has changed. Then dp_model_lay_out(). */

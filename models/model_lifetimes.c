@@ -201,16 +201,16 @@ dp_status dp_model_lay_out(struct dp_model *m)
 }
 
 size_t dp_model_activation_bytes(const struct dp_model *m, enum dp_type type, size_t rows,
-                                 size_t tile_bytes, bool training)
+                                 struct dp_tiles tiles, bool training)
 {
     const size_t saved = training ? rows * m->saved_bytes : 0;
     size_t elements = rows * m->arenas[dp_pass_use_of(type, training)].size;
 
-    if (tile_bytes > 0) {
-        elements = dp_storage_layout(m->storage, m->storage_count, rows, tile_bytes, NULL);
-        elements += training ? dp_storage_layout(m->slot_memory, m->slot_memory_count, rows,
-                                                 tile_bytes, NULL)
-                             : 0;
+    if (tiles.bytes > 0) {
+        elements = dp_storage_layout(m->storage, m->storage_count, rows, tiles, NULL);
+        elements += training
+                        ? dp_storage_layout(m->slot_memory, m->slot_memory_count, rows, tiles, NULL)
+                        : 0;
     }
     return elements * dp_type_bytes(type) + saved;
 }

@@ -23,18 +23,6 @@ double dp_node_flops(const struct dp_node *node)
     return node->plan.flops * (1.0 + gradients + (node->again ? 1.0 : 0.0));
 }
 
-size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, size_t tile_bytes)
-{
-    size_t tile;
-
-    if (!segment->tiled || tile_bytes == 0) {
-        return rows;
-    }
-    tile = tile_bytes / (segment->row * sizeof(float));
-    tile = tile < DP_TILE_ROWS_MIN ? DP_TILE_ROWS_MIN : tile;
-    return tile < rows ? tile : rows;
-}
-
 /* Consecutive row-local layers form a tiled segment; a single one would gain nothing. */
 static void cut_segments(struct dp_model *m)
 {
@@ -431,16 +419,16 @@ dp_status dp_model_place(struct dp_model *m)
     return status;
 }
 
-/* A value is a part of its segment's row, so its tile never exceeds tile_bytes, or DP_TILE_ROWS_MIN
- * rows: see dp_segment_tile(). */
-size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t tile_bytes)
+/* A value is a part of its segment's row, so its tile never exceeds the bytes of all threads, or
+ * DP_TILE_ROWS_MIN rows of each: see dp_segment_tile(). */
+size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles)
 {
     const size_t all = storage->count * rows;
-    const size_t least = storage->count * DP_TILE_ROWS_MIN, most = tile_bytes / sizeof(float);
+    const size_t least = storage->count * DP_TILE_ROWS_MIN, most = tiles.bytes / sizeof(float);
     size_t elements = all;
 
-    if (storage->tile && tile_bytes > 0) {
-        elements = least > most ? least : most;
+    if (storage->tile && tiles.bytes > 0) {
+        elements = (least > most ? least : most) * tiles.threads;
         elements = elements < all ? elements : all;
     }
     return dp_round_up(elements, DP_BLOCK);
@@ -449,7 +437,7 @@ size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, size_t
 /* Memory for the whole pass comes first; after it, all from the same place, that of each part.
  * Parts are numbered in the order of memories. */
 size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t rows,
-                         size_t tile_bytes, size_t *begin)
+                         struct dp_tiles tiles, size_t *begin)
 {
     size_t kept = 0, most, at;
 
@@ -458,7 +446,7 @@ size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t row
             if (begin != NULL) {
                 begin[i] = kept;
             }
-            kept += dp_storage_elements(&storage[i], rows, tile_bytes);
+            kept += dp_storage_elements(&storage[i], rows, tiles);
         }
     }
     most = at = kept;
@@ -469,7 +457,7 @@ size_t dp_storage_layout(const struct dp_storage *storage, int count, size_t row
             if (begin != NULL) {
                 begin[i] = at;
             }
-            at += dp_storage_elements(&storage[i], rows, tile_bytes);
+            at += dp_storage_elements(&storage[i], rows, tiles);
             most = at > most ? at : most;
         }
     }

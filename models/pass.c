@@ -10,19 +10,9 @@ static const struct dp_model_hooks *hooks_of(const struct dp_pass_call *call)
     return call->hooks != NULL ? call->hooks : &no_hooks;
 }
 
-/* Tile `i` of `count` of a segment's rows; tiles differ by at most one row. */
-static struct dp_range tile_at(size_t rows, size_t count, size_t i)
-{
-    const size_t begin = i * rows / count, end = (i + 1) * rows / count;
-
-    return (struct dp_range){begin, end - begin};
-}
-
 static size_t tile_count(const struct dp_pass *p, const struct dp_segment *segment, size_t rows)
 {
-    const size_t tile = dp_segment_tile(segment, p->rows, p->tile_bytes);
-
-    return rows == 0 ? 1 : (rows + tile - 1) / tile;
+    return dp_segment_tiles(segment, p->rows, p->tiles, rows);
 }
 
 static dp_status prepare_node(struct dp_pass *p, const struct dp_node *node, size_t rows,
@@ -32,7 +22,7 @@ static dp_status prepare_node(struct dp_pass *p, const struct dp_node *node, siz
     size_t before = (size_t)-1;
 
     for (size_t i = 0; i < tiles; i++) {
-        const size_t count = tile_at(rows, tiles, i).count;
+        const size_t count = dp_tile_rows(p->tiles, rows, tiles, i).count;
         if (count != before) {
             DP_TRY(node->type->prepare(node->state, p->stream, count, training, node->dx_slot < 0,
                                        node->act));
@@ -78,7 +68,7 @@ const void *dp_pass_kept(const struct dp_pass *p, int value)
 {
     const struct dp_value *v = &p->model->values[value];
     const bool until_next =
-        p->tile_bytes > 0 || dp_pass_use_of(p->stream->type, p->training) == DP_PASS_TRAINS_KEPT;
+        p->tiles.bytes > 0 || dp_pass_use_of(p->stream->type, p->training) == DP_PASS_TRAINS_KEPT;
     const bool read = (v->kept && until_next) || v->last_reader < 0;
 
     return read && p->model->storage[v->storage].part == 0 ? value_at(p, value, 0) : NULL;
@@ -211,7 +201,7 @@ static dp_status forward_layers(struct dp_pass *p, const struct dp_pass_call *ca
     const int direction = again ? DP_BACKWARD : DP_FORWARD;
 
     for (size_t i = 0; i < tiles; i++) {
-        const struct dp_range rows = tile_at(call->rows, tiles, i);
+        const struct dp_range rows = dp_tile_rows(p->tiles, call->rows, tiles, i);
         for (int n = segment->first; n <= segment->last; n++) {
             const struct dp_node *node = &p->model->nodes[n];
             struct dp_layer_call c;
@@ -408,7 +398,7 @@ static dp_status backward_segment(struct dp_pass *p, const struct dp_pass_call *
     const bool early = announces_early(p, call, segment);
 
     for (size_t i = 0; i < tiles; i++) {
-        const struct dp_range rows = tile_at(call->rows, tiles, i);
+        const struct dp_range rows = dp_tile_rows(p->tiles, call->rows, tiles, i);
         for (int n = segment->last; n >= segment->first; n--) {
             DP_TRY(backward_node(p, call, &p->model->nodes[n], rows, early));
         }
@@ -467,7 +457,7 @@ size_t dp_pass_alone_rows(const struct dp_pass *p, size_t rows, int node)
 {
     const struct dp_segment *segment = &p->model->segments[p->model->nodes[node].segment];
 
-    return tile_at(rows, tile_count(p, segment, rows), 0).count;
+    return dp_tile_rows(p->tiles, rows, tile_count(p, segment, rows), 0).count;
 }
 
 dp_status dp_pass_run_alone(struct dp_pass *p, const struct dp_pass_call *call, int n)

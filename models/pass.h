@@ -56,9 +56,9 @@ DP_CHECKED dp_status dp_pass_create(const struct dp_model *model, struct dp_stre
                                     size_t rows, bool training, struct dp_pass **out);
 void dp_pass_destroy(struct dp_pass *pass);
 
-/* Elements that it reserves on a stream of a narrow type (dp_device.reserve). tile_bytes: the
- * device's, for each of the stream's threads. */
-size_t dp_pass_reserved(const struct dp_model *model, size_t rows, size_t tile_bytes);
+/* Elements that it reserves on a stream of a narrow type (dp_device.reserve). tiles:
+ * dp_tiles_of() the stream. */
+size_t dp_pass_reserved(const struct dp_model *model, size_t rows, struct dp_tiles tiles);
 
 /* Prepares for this row count, at most that of creation. training false: for evaluation only.
  * Called before the first step for every row count that can occur. */

@@ -4,7 +4,7 @@
 
 static size_t bytes_of(const struct dp_pass *p, const struct dp_storage *storage, int n)
 {
-    return dp_storage_layout(storage, n, p->rows, p->tile_bytes, NULL) * p->width;
+    return dp_storage_layout(storage, n, p->rows, p->tiles, NULL) * p->width;
 }
 
 /* Values, and gradients in memory that they share, each in an arena. */
@@ -19,11 +19,11 @@ static bool arenas_cut(struct dp_pass *p, size_t *begin)
     if (p->values == NULL || p->gradients == NULL) {
         return false;
     }
-    (void)dp_storage_layout(m->storage, m->storage_count, p->rows, p->tile_bytes, begin);
+    (void)dp_storage_layout(m->storage, m->storage_count, p->rows, p->tiles, begin);
     for (int i = 0; i < m->storage_count; i++) {
         p->storage[i] = p->values + begin[i] * p->width;
     }
-    (void)dp_storage_layout(m->slot_memory, m->slot_memory_count, p->rows, p->tile_bytes, begin);
+    (void)dp_storage_layout(m->slot_memory, m->slot_memory_count, p->rows, p->tiles, begin);
     for (int i = 0; i < m->slot_count; i++) {
         p->slots[i] = p->gradients + begin[m->slots[i].memory] * p->width;
     }
@@ -58,7 +58,7 @@ static bool activations_allocate(struct dp_pass *p)
     if (p->storage == NULL || p->slots == NULL) {
         return false;
     }
-    if (p->tile_bytes == 0) {
+    if (p->tiles.bytes == 0) {
         return arena_cut(p);
     }
     begin = dp_zalloc(storages + slots, sizeof(*begin));
@@ -97,8 +97,7 @@ static dp_status pass_allocate(struct dp_pass *p)
             "activations of %zu rows need %zu MB; a smaller "
             "train.global_batch or train.micro_batch needs less",
             p->rows,
-            dp_model_activation_bytes(m, p->stream->type, p->rows, p->tile_bytes, p->training) >>
-                20);
+            dp_model_activation_bytes(m, p->stream->type, p->rows, p->tiles, p->training) >> 20);
     }
     return dp_device_write(p->stream, p->one, one, sizeof(one));
 }
@@ -106,10 +105,10 @@ static dp_status pass_allocate(struct dp_pass *p)
 /* The elements of all arrays of one operation on a node: its input, its output, their gradients,
  * and its parameters. */
 static size_t node_elements(const struct dp_model *m, const struct dp_node *node, size_t most,
-                            size_t tile_bytes)
+                            struct dp_tiles tiles)
 {
     const struct dp_node *owner = &m->nodes[node->owner];
-    const size_t rows = dp_segment_tile(&m->segments[node->segment], most, tile_bytes);
+    const size_t rows = dp_segment_tile(&m->segments[node->segment], most, tiles);
     size_t elements = 2 * (dp_round_up(rows * m->values[node->x].count, DP_BLOCK) +
                            dp_round_up(rows * m->values[node->y].count, DP_BLOCK));
 
@@ -119,12 +118,12 @@ static size_t node_elements(const struct dp_model *m, const struct dp_node *node
     return elements;
 }
 
-size_t dp_pass_reserved(const struct dp_model *m, size_t rows, size_t tile_bytes)
+size_t dp_pass_reserved(const struct dp_model *m, size_t rows, struct dp_tiles tiles)
 {
     size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, the last node */
 
     for (int i = 0; i < m->node_count; i++) {
-        const size_t elements = node_elements(m, &m->nodes[i], rows, tile_bytes);
+        const size_t elements = node_elements(m, &m->nodes[i], rows, tiles);
         most = elements > most ? elements : most;
     }
     return most;
@@ -136,7 +135,7 @@ static dp_status reserve(const struct dp_pass *p)
     return p->stream->type == DP_TYPE_F32 || p->stream->device->reserve == NULL
                ? DP_OK
                : p->stream->device->reserve(p->stream,
-                                            dp_pass_reserved(p->model, p->rows, p->tile_bytes));
+                                            dp_pass_reserved(p->model, p->rows, p->tiles));
 }
 
 dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream, size_t rows,
@@ -153,7 +152,7 @@ dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream,
     p->width = dp_type_bytes(stream->type);
     p->rows = rows;
     p->training = training;
-    p->tile_bytes = stream->device->tile_bytes * (size_t)stream->threads;
+    p->tiles = dp_tiles_of(stream->device, stream->threads);
     status = pass_allocate(p);
     if (status == DP_OK) {
         status = reserve(p);

@@ -21,7 +21,7 @@ struct dp_pass {
     struct dp_stream *stream;     /* borrowed */
     size_t rows;                  /* the most */
     bool training;
-    size_t tile_bytes;
+    struct dp_tiles tiles;
     size_t width;             /* bytes of an element in the compute type */
     char **storage;           /* [storage_count], owned through `values` */
     char **slots;             /* [slot_count], likewise, or through `gradients` */

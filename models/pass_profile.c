@@ -64,7 +64,7 @@ static void describe(const struct dp_pass *p, size_t rows, struct dp_layer_profi
         layer->flops = dp_node_flops(node) * (double)rows;
         layer->product = is_product(node);
         layer->cached = m->segments[node->segment].tiled &&
-                        dp_segment_tile(&m->segments[node->segment], p->rows, p->tile_bytes) < rows;
+                        dp_segment_tile(&m->segments[node->segment], p->rows, p->tiles) < rows;
     }
     struct dp_layer_profile *loss = &layers[m->node_count];
     (void)snprintf(loss->name, sizeof(loss->name), "loss");

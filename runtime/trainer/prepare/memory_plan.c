@@ -141,11 +141,11 @@ static size_t sent(const struct dp_memory_plan *plan)
 }
 
 /* A lane is computed by one thread; without lanes all threads compute larger tiles. */
-static size_t tile_bytes(const struct dp_memory_plan *plan)
+static struct dp_tiles tiles(const struct dp_memory_plan *plan)
 {
     const bool lanes = plan->config->train.lanes > 0;
 
-    return plan->device->tile_bytes * (size_t)(lanes ? 1 : plan->threads);
+    return dp_tiles_of(plan->device, lanes ? 1 : plan->threads);
 }
 
 /* Of all passes of a rank. */
@@ -161,9 +161,8 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
     const size_t input =
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
-    return share->passes *
-           (dp_model_activation_bytes(m, type, share->rows, tile_bytes(plan), trains) + input +
-            m->local * sizeof(float));
+    return share->passes * (dp_model_activation_bytes(m, type, share->rows, tiles(plan), trains) +
+                            input + m->local * sizeof(float));
 }
 
 size_t dp_memory_plan_activations(const struct dp_memory_plan *plan, size_t micro_batch)
@@ -209,7 +208,7 @@ static size_t workspace(const struct dp_memory_plan *plan, const struct dp_share
     const bool narrow = dp_precision_type(plan->config->train.precision) != DP_TYPE_F32;
 
     return narrow && plan->device->reserve != NULL
-               ? share->passes * dp_pass_reserved(plan->model, share->rows, tile_bytes(plan)) *
+               ? share->passes * dp_pass_reserved(plan->model, share->rows, tiles(plan)) *
                      sizeof(float)
                : 0;
 }

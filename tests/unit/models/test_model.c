@@ -331,7 +331,7 @@ static void gradients_of_a_deep_model_share_a_few_memories(void **state)
         largest = m->values[i].count > largest ? m->values[i].count : largest;
     }
     for (int i = 0; i < m->slot_memory_count; i++) {
-        memory += dp_storage_elements(&m->slot_memory[i], 1, 0);
+        memory += dp_storage_elements(&m->slot_memory[i], 1, (struct dp_tiles){0, 1});
     }
     assert_in_range(memory, 2 * largest, 5 * largest);
     small_model_destroy(&small);

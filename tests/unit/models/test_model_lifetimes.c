@@ -166,8 +166,9 @@ static void resnet50_trains_in_less_than_10000_mib(void **state)
 
     print_message("resnet50, %d rows in bf16: %.1f MiB\n", BATCH, mib);
     assert_true(mib > 9000.0 && mib < 10000.0);
-    assert_int_equal(dp_model_activation_bytes(small.model, DP_TYPE_BF16, BATCH, 0, true),
-                     BATCH * (2 * arena->size + small.model->saved_bytes));
+    assert_int_equal(
+        dp_model_activation_bytes(small.model, DP_TYPE_BF16, BATCH, (struct dp_tiles){0, 1}, true),
+        BATCH * (2 * arena->size + small.model->saved_bytes));
     small_model_destroy(&small);
 }
 

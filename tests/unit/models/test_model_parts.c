@@ -118,13 +118,13 @@ static void parts_need_less_memory_as_predicted(void **state)
 {
     const struct streams *streams = *state;
     struct dp_stream *stream = streams->tested[0];
-    const size_t tile = stream->device->tile_bytes;
+    const struct dp_tiles tiles = dp_tiles_of(stream->device, stream->threads);
 
     for (size_t i = 0; i < DP_COUNT(deep); i++) {
         struct small_model small = small_model_create(deep[i].input, deep[i].layers);
         const size_t whole = taken(small.model, stream);
         const size_t other = /* what the prediction leaves out: of no rows */
-            whole - dp_model_activation_bytes(small.model, DP_TYPE_F32, ROWS, tile, true);
+            whole - dp_model_activation_bytes(small.model, DP_TYPE_F32, ROWS, tiles, true);
         size_t least = whole;
         const int most = most_of(small.model);
         assert_true(most >= 6);
@@ -132,7 +132,7 @@ static void parts_need_less_memory_as_predicted(void **state)
             OK(dp_model_cut(small.model, parts));
             assert_int_equal(
                 taken(small.model, stream),
-                other + dp_model_activation_bytes(small.model, DP_TYPE_F32, ROWS, tile, true));
+                other + dp_model_activation_bytes(small.model, DP_TYPE_F32, ROWS, tiles, true));
             least = taken(small.model, stream) < least ? taken(small.model, stream) : least;
         }
         if ((double)least > deep[i].least * (double)whole) {

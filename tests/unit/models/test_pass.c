@@ -95,6 +95,34 @@ static void tiles_of_rows_give_the_results_of_all_rows_at_once(void **state)
 }
 
 /* What an earlier batch left, here nothing but NaN, and rows that are not used. */
+/* Threads wait for each other in each tile: one with a row more than the others costs all of them
+ * that time. */
+static void threads_share_the_rows_of_each_tile_evenly(void **state)
+{
+    const struct dp_segment segment = {.tiled = true, .row = 100};
+    (void)state;
+
+    for (size_t threads = 1; threads <= 4; threads++) {
+        const struct dp_tiles tiles = {2500, threads}; /* 6 rows of 100 float32 */
+        assert_int_equal(dp_segment_tile(&segment, 1000, tiles), 6 * threads);
+        for (size_t rows = 1; rows <= 80; rows++) {
+            const size_t count = dp_segment_tiles(&segment, 80, tiles, rows);
+            size_t end = 0, least = rows, most = 0;
+            for (size_t i = 0; i < count; i++) {
+                const struct dp_range tile = dp_tile_rows(tiles, rows, count, i);
+                assert_int_equal(tile.begin, end);
+                assert_in_range(tile.count, 1, 6 * threads);
+                assert_true(i + 1 == count || tile.count % threads == 0);
+                least = tile.count < least && i + 1 < count ? tile.count : least;
+                most = tile.count > most ? tile.count : most;
+                end += tile.count;
+            }
+            assert_int_equal(end, rows);
+            assert_true(count == 1 || most - least <= threads);
+        }
+    }
+}
+
 static void a_pass_keeps_no_state(void **state)
 {
     const struct streams *streams = *state;
@@ -363,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_gives_the_bits_of_its_layers_one_by_one),
         cmocka_unit_test(tiles_of_rows_give_the_results_of_all_rows_at_once),
+        cmocka_unit_test(threads_share_the_rows_of_each_tile_evenly),
         cmocka_unit_test(a_pass_keeps_no_state),
         cmocka_unit_test(cpu_computes_what_ref_does),
         cmocka_unit_test(passes_over_parts_of_the_rows_add_up_to_one_over_all),

@@ -37,6 +37,7 @@ struct dp_stream {
                         * operations are prepared; NULL: the library's first proposal, without
                         * measuring */
     char *path;        /* borrowed; NULL: nobody asks what computes operations (op_path.h) */
+    double *spared;    /* borrowed; NULL: nobody asks what they did without */
     bool records;      /* what is queued: from record_begin() to record_end() */
     uint16_t trace_lane, trace_index; /* of its spans: stream_trace.h */
     void *state;                      /* the device's own */

@@ -17,3 +17,10 @@ void dp_op_path_note(const struct dp_stream *s, const char *library, const char 
         (void)snprintf(s->path + used, DP_OP_PATH_BYTES - used, "%s%s", used > 0 ? "; " : "", note);
     }
 }
+
+void dp_op_path_spare(const struct dp_stream *s, double flops)
+{
+    if (s->spared != NULL) {
+        *s->spared += flops;
+    }
+}

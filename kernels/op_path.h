@@ -18,4 +18,8 @@ enum { DP_OP_PATH_BYTES = 96 };
  * empty. */
 void dp_op_path_note(const struct dp_stream *stream, const char *library, const char *code);
 
+/* Adds FLOPs of the definition that an operation did without to the stream's sum, if there is one:
+ * stream->spared. */
+void dp_op_path_spare(const struct dp_stream *stream, double flops);
+
 #endif

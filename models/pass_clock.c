@@ -12,6 +12,7 @@ static void wait_for(struct dp_pass_clock *clock, struct dp_stream *stream)
 uint64_t dp_pass_clock_start(struct dp_pass_clock *clock, struct dp_stream *stream, int layer)
 {
     stream->path = clock->paths[layer];
+    stream->spared = &clock->spared[layer];
     wait_for(clock, stream);
     return dp_now_ns();
 }
@@ -22,4 +23,5 @@ void dp_pass_clock_stop(struct dp_pass_clock *clock, struct dp_stream *stream, i
     wait_for(clock, stream);
     clock->ns[layer][direction] += dp_now_ns() - begin_ns;
     stream->path = NULL;
+    stream->spared = NULL;
 }

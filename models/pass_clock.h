@@ -14,6 +14,7 @@ enum { DP_FORWARD, DP_BACKWARD, DP_DIRECTIONS };
 /* Arrays with an entry for each layer; borrowed. */
 struct dp_pass_clock {
     uint64_t (*ns)[DP_DIRECTIONS]; /* the time of its calls so far */
+    double *spared;                /* FLOPs of its calls that its algorithms did without */
     char (*paths)[DP_OP_PATH_BYTES];
     dp_status failed; /* what the device reported when it was waited for */
 };

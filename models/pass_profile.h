@@ -18,7 +18,8 @@ struct dp_layer_profile {
     char kind[32];               /* as in the configuration */
     char path[DP_OP_PATH_BYTES]; /* what computed it (op_path.h); empty: a loop of our own */
     double seconds[DP_DIRECTIONS];
-    double flops;  /* of both directions; a multiply and an add count 2 */
+    double flops;  /* of both directions, as computed: some algorithms need fewer than the
+                    * definition; a multiply and an add count 2 */
     double bytes;  /* of both directions: all arrays of its calls, each read or written once */
     bool cached;   /* its arrays are a tile's, which stays in the cache */
     bool product;  /* a matrix product or convolution */

@@ -58,11 +58,13 @@ static dp_status make_preferred(const struct dp_prepared_onednn *all,
     return status;
 }
 
-static dp_status add_amx(struct trial *t)
+static dp_status add_own(struct trial *t, int threads)
 {
-    if (dp_prepared_has_amx(t->key)) {
-        DP_TRY(dp_prepared_conv_create_amx(t->key, &t->list[t->count].conv));
-        t->count++;
+    for (int own = 0; own < DP_PREPARED_OWNS; own++) {
+        if (dp_prepared_has_own(own, t->key)) {
+            DP_TRY(dp_prepared_own_create(own, t->key, threads, &t->list[t->count].conv));
+            t->count++;
+        }
     }
     return DP_OK;
 }
@@ -109,17 +111,22 @@ static bool recall_named(void *context, const_dnnl_primitive_desc_t desc)
 
 /* Replaces *conv by the implementation of that name. It stays where there is none, which is alike
  * in each run: the choice was made for another number of rows. */
-static dp_status recall(const struct dp_prepared_onednn *all, const struct dp_prepared_key *key,
+static dp_status recall(const struct dp_stream *s, const struct dp_prepared_key *key,
                         const char *code, struct dp_prepared_conv **conv)
 {
-    const struct dp_onednn_conv what = described(all, key);
-    struct recalled recalled = {all, key, code, NULL, DP_OK};
+    const struct dp_onednn_conv what = described(s->state, key);
+    struct recalled recalled = {s->state, key, code, NULL, DP_OK};
+    int own = 0;
 
     if (strcmp((*conv)->code, code) == 0) {
         return DP_OK;
     }
-    if (strcmp(code, DP_PREPARED_AMX) == 0 && dp_prepared_has_amx(key)) {
-        DP_TRY(dp_prepared_conv_create_amx(key, &recalled.conv));
+    while (own < DP_PREPARED_OWNS &&
+           (strcmp(code, dp_prepared_own_code(own)) != 0 || !dp_prepared_has_own(own, key))) {
+        own++;
+    }
+    if (own < DP_PREPARED_OWNS) {
+        DP_TRY(dp_prepared_own_create(own, key, s->threads, &recalled.conv));
     } else {
         DP_TRY(dp_onednn_each_conv(&what, recall_named, &recalled));
         DP_TRY(recalled.status);
@@ -257,7 +264,7 @@ static dp_status choose(struct dp_stream *s, const char *name, struct dp_prepare
     struct trial t = {.all = s->state, .key = &(*conv)->key, .list = {{*conv, 0}}, .count = 1};
     const struct dp_onednn_conv what = described(t.all, t.key);
     int best = 0;
-    dp_status status = add_amx(&t);
+    dp_status status = add_own(&t, s->threads);
 
     if (status == DP_OK) {
         status = dp_onednn_each_conv(&what, add_candidate, &t);
@@ -320,7 +327,7 @@ static dp_status choose_or_recall(struct dp_stream *s, struct dp_prepared_conv *
     choice_name(s, &(*conv)->key, name);
     DP_TRY(dp_algo_choices_ask(s->algo_choices, name, &code));
     if (code != NULL) {
-        return recall(s->state, &(*conv)->key, code, conv);
+        return recall(s, &(*conv)->key, code, conv);
     }
     if (!dp_algo_choices_open(s->algo_choices)) {
         return DP_OK;
@@ -353,7 +360,8 @@ void dp_onednn_machine(char *text, size_t size)
 
     dp_machine_model(model, sizeof(model));
     /* What there is to choose from belongs to it: an older choice would hide what is new. */
-    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s", model, version->major,
-                   version->minor, version->patch, (unsigned)dnnl_get_effective_cpu_isa(),
-                   dp_amx_has() ? ", " DP_PREPARED_AMX : "");
+    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model,
+                   version->major, version->minor, version->patch,
+                   (unsigned)dnnl_get_effective_cpu_isa(), dp_amx_has() ? ", " DP_PREPARED_AMX : "",
+                   DP_PREPARED_WINOGRAD);
 }

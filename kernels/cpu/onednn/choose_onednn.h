@@ -1,6 +1,6 @@
 /*
- * choose_onednn.h - chooses the implementation of a convolution, oneDNN's or that by AMX: a known
- * choice, the fastest, or the preferred one (conv_desc_onednn.h).
+ * choose_onednn.h - chooses the implementation of a convolution, oneDNN's or one of ours
+ * (own_conv.c): a known choice, the fastest, or the preferred one (conv_desc_onednn.h).
  *
  * With stream->algo_choices that may measure, each implementation runs a few times, in turns, with
  * its copy of the weights, on the stream's threads. The preferred one stays unless another takes

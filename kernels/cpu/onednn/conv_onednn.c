@@ -87,8 +87,8 @@ static dp_status no_rows(struct dp_stream *s, float *dw, float *db, const struct
     return DP_OK;
 }
 
-/* Primitives overwrite their output. With `keep` they write to scratch, which is then added; AMX
- * adds by itself. */
+/* Primitives overwrite their output. With `keep` they write to scratch, which is then added; ours
+ * add by themselves. */
 dp_status dp_conv_backward_weights(struct dp_stream *s, enum dp_type type, float *dw, float *db,
                                    const void *dy, const void *x, const struct dp_window *w,
                                    size_t rows, float keep)

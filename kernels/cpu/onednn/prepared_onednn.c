@@ -7,7 +7,6 @@
 #endif
 
 #include "base/log.h"
-#include "kernels/cpu/amx/conv_weights_amx.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/op_path.h"
@@ -282,27 +281,6 @@ dp_status dp_prepared_conv_create(dnnl_engine_t engine, const struct dp_prepared
     return DP_OK;
 }
 
-bool dp_prepared_has_amx(const struct dp_prepared_key *key)
-{
-    return key->type == DP_TYPE_BF16 && (key->use & DP_CONV_BACKWARD_WEIGHTS) != 0 &&
-           dp_conv_weights_amx_can(&key->window);
-}
-
-dp_status dp_prepared_conv_create_amx(const struct dp_prepared_key *key,
-                                      struct dp_prepared_conv **out)
-{
-    struct dp_prepared_conv *conv = dp_zalloc(1, sizeof(*conv));
-
-    if (conv == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "prepared convolution");
-    }
-    conv->key = *key;
-    conv->code = DP_PREPARED_AMX;
-    conv->arena_bytes = dp_conv_weights_amx_bytes(&key->window, key->rows);
-    *out = conv;
-    return DP_OK;
-}
-
 dp_status dp_prepared_grow(struct dp_prepared_onednn *all, size_t bytes)
 {
     char *arena;
@@ -418,27 +396,6 @@ static dp_status run(struct dp_prepared_onednn *all, struct dp_prepared_conv *co
     return moves && out ? reorder(all, conv, a->weights) : DP_OK;
 }
 
-static void run_amx(const struct dp_stream *s, const struct dp_prepared_conv *conv,
-                    const struct dp_prepared_arrays *a)
-{
-    const struct dp_prepared_onednn *all = s->state;
-    /* As for oneDNN: the pointers to what is written are not const at the caller's. */
-    const union {
-        const void *in;
-        float *out;
-    } dw = {.in = a->weights}, db = {.in = a->bias};
-
-    dp_conv_weights_amx(&(struct dp_conv_weights_amx){.w = &conv->key.window,
-                                                      .rows = conv->key.rows,
-                                                      .x = a->x,
-                                                      .dy = a->y,
-                                                      .dw = dw.out,
-                                                      .db = db.out,
-                                                      .adds = a->adds,
-                                                      .scratch = all->arena},
-                        s->threads);
-}
-
 dp_status dp_prepared_run(struct dp_stream *s, struct dp_prepared_conv *conv,
                           const struct dp_prepared_arrays *arrays)
 {
@@ -446,8 +403,7 @@ dp_status dp_prepared_run(struct dp_stream *s, struct dp_prepared_conv *conv,
     int before;
 
     if (conv->primitive == NULL) {
-        dp_op_path_note(s, "own", conv->code);
-        run_amx(s, conv, arrays);
+        dp_prepared_run_own(s, conv, arrays);
         return DP_OK;
     }
     before = dp_prepared_threads(s->threads);

@@ -26,14 +26,15 @@ struct dp_prepared_key {
 };
 
 /* One convolution. x, y, weights and bias are the values or their gradients, depending on the
- * use. Without a primitive it is the gradient of weights by AMX (conv_weights_amx.h). */
+ * use. Without a primitive it is the gradient of weights by AMX (conv_weights_amx.h), or any use by
+ * Winograd's way (winograd.h). */
 struct dp_prepared_conv {
     struct dp_prepared_conv *next;
     struct dp_prepared_key key;
     dnnl_primitive_t primitive;
     dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL if there is none */
     dnnl_exec_arg_t args[DP_PREPARED_ARGS];
-    const char *code; /* dp_prepared_code(), or DP_PREPARED_AMX */
+    const char *code; /* dp_prepared_code(), DP_PREPARED_AMX or DP_PREPARED_WINOGRAD */
     int arg_count;
 
     /* From our layout of the weights to the primitive's, or back for a gradient; NULL where they
@@ -64,11 +65,18 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
                                              const struct dp_prepared_key *key,
                                              const_dnnl_primitive_desc_t desc,
                                              struct dp_prepared_conv **out);
-/* Whether AMX can compute it, and makes it so. Errors: DP_ERR_NOMEM. */
+
+/* What this repository has besides oneDNN. */
 #define DP_PREPARED_AMX "amx_bf16"
-bool dp_prepared_has_amx(const struct dp_prepared_key *key);
-DP_CHECKED dp_status dp_prepared_conv_create_amx(const struct dp_prepared_key *key,
-                                                 struct dp_prepared_conv **out);
+#define DP_PREPARED_WINOGRAD "winograd"
+enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_PREPARED_OWNS };
+
+/* Its name; whether it can compute the convolution; makes it. Errors: DP_ERR_NOMEM. */
+const char *dp_prepared_own_code(enum dp_prepared_own own);
+bool dp_prepared_has_own(enum dp_prepared_own own, const struct dp_prepared_key *key);
+DP_CHECKED dp_status dp_prepared_own_create(enum dp_prepared_own own,
+                                            const struct dp_prepared_key *key, int threads,
+                                            struct dp_prepared_conv **out);
 void dp_prepared_conv_destroy(struct dp_prepared_conv *conv); /* NULL is allowed */
 
 /* Whether one is among the stream's. */
@@ -106,6 +114,10 @@ struct dp_prepared_arrays {
     const void *x, *y, *weights, *bias; /* those that the use computes are written */
     bool adds; /* to the gradients of weights and bias: only without a primitive */
 };
+
+/* One without a primitive. */
+void dp_prepared_run_own(const struct dp_stream *s, const struct dp_prepared_conv *conv,
+                         const struct dp_prepared_arrays *arrays);
 
 /* Computes on the stream's threads. */
 DP_CHECKED dp_status dp_prepared_run(struct dp_stream *s, struct dp_prepared_conv *conv,

@@ -11,6 +11,7 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
+#include "kernels/cpu/winograd/winograd.h"
 #include "kernels/op_path.h"
 
 enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
@@ -52,6 +53,9 @@ static struct names names_of(unsigned use)
     assert_int_equal(dnnl_engine_create(&conv.engine, dnnl_cpu, 0), dnnl_success);
     OK(dp_onednn_each_conv(&conv, add_name, &names));
     (void)dnnl_engine_destroy(conv.engine);
+    if (dp_winograd_can(&window) && names.count < MOST_NAMES) {
+        (void)snprintf(names.text[names.count++], sizeof(names.text[0]), DP_PREPARED_WINOGRAD);
+    }
     return names;
 }
 
@@ -61,6 +65,7 @@ struct result {
     char path[DP_OP_PATH_BYTES];
     float *values; /* what the use computes */
     size_t count;
+    double spared; /* FLOPs */
 };
 
 /* Prepares and computes one use with these choices, on a stream of its own unless there is one. */
@@ -77,6 +82,7 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
     s->algo_choices = choices;
     OK(s->ops->conv_prepare(s, &window, rows, use));
     s->path = result.path;
+    s->spared = &result.spared;
     if (use == DP_CONV_FORWARD) {
         OK(s->ops->conv_forward(s, result.values, x, w, NULL, &window, rows, DP_ACT_NONE));
     } else if (use == DP_CONV_BACKWARD_DATA) {
@@ -85,6 +91,7 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
         OK(s->ops->conv_backward_weights(s, result.values, NULL, x, x, &window, rows, 0));
     }
     s->path = NULL;
+    s->spared = NULL;
     if (given == NULL) {
         stream_close(s);
     }
@@ -93,15 +100,23 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
     return result;
 }
 
-/* What computes it, without "oneDNN ". */
+/* The code of a path, "oneDNN CODE" or "own CODE". */
+static const char *code_in(const char *path)
+{
+    const bool own = strcmp(path, "own " DP_PREPARED_WINOGRAD) == 0;
+
+    assert_true(own || strncmp(path, "oneDNN ", 7) == 0);
+    return path + (own ? 4 : 7);
+}
+
+/* That of what computes it. */
 static const char *code_of(unsigned use, size_t rows, struct dp_algo_choices *choices,
                            struct dp_stream *given)
 {
     static char code[2 * DP_OP_PATH_BYTES];
     struct result result = compute(use, rows, choices, given);
 
-    assert_int_equal(strncmp(result.path, "oneDNN ", 7), 0);
-    (void)snprintf(code, sizeof(code), "%s", result.path + 7);
+    (void)snprintf(code, sizeof(code), "%s", code_in(result.path));
     dp_free(result.values);
     return code;
 }
@@ -180,8 +195,9 @@ static void a_known_choice_is_taken_and_computes_the_same(void **state)
         for (int i = 0; i < names.count; i++) {
             struct dp_algo_choices *choices = known(uses[u], names.text[i]);
             struct result result = compute(uses[u], ROWS, choices, NULL);
-            assert_string_equal(result.path + 7, names.text[i]);
+            assert_string_equal(code_in(result.path), names.text[i]);
             assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
+            assert_true((result.spared > 0) == (strcmp(names.text[i], DP_PREPARED_WINOGRAD) == 0));
             assert_int_equal(dp_algo_choices_count(choices).fresh, 0);
             dp_free(result.values);
             dp_algo_choices_destroy(choices);

@@ -25,15 +25,21 @@ struct found {
     int count;
 };
 
-static void open_found(struct found *f, struct dp_stream *stream)
+static void open_model(struct found *f, struct dp_stream *stream, const char *input,
+                       const char *text)
 {
-    f->small = small_model_create(image, layers);
+    f->small = small_model_create(input, text);
     f->batch = small_batch_create(f->small.model, ROWS);
     f->grad = zeros(grad_count(f->small.model));
     f->call = batch_call(&f->batch, 0, ROWS, f->grad, 0);
     assert_true(dp_pass_profile_most(f->small.model) <= MOST);
     OK(dp_pass_create(f->small.model, stream, ROWS, true, &f->pass));
     OK(batch_step(&f->batch, f->pass, &f->call));
+}
+
+static void open_found(struct found *f, struct dp_stream *stream)
+{
+    open_model(f, stream, image, layers);
 }
 
 static void close_found(struct found *f)
@@ -132,11 +138,62 @@ static void measuring_gives_the_gradient_of_a_step_and_leaves_nothing(void **sta
     }
 }
 
+/* A table for this stream's device by which tiles compute what was measured. */
+static struct dp_algo_choices *by_tiles(const struct dp_algo_choices *measured)
+{
+    struct dp_algo_choices *choices = NULL;
+    struct dp_algo_choice choice;
+    size_t at = 0;
+
+    OK(dp_algo_choices_create("this one", &choices));
+    while (dp_algo_choices_next(measured, &at, &choice)) {
+        choice.value = strstr(choice.name, "convolution") != NULL ? "winograd" : choice.value;
+        OK(dp_algo_choices_add(choices, &choice));
+    }
+    return choices;
+}
+
+/* 16 tiles of 36 products in place of 14 x 14 pixels of 9. */
+static void work_is_what_the_algorithm_needs(void **state)
+{
+    static const char wide[] = "[conv2d: {filters: 16, kernel: 3, padding: 1, bias: false}, "
+                               "flatten: {}, dense: {units: 3}]";
+    const struct streams *streams = *state;
+    struct dp_stream *s = streams->tested[0];
+    const double nominal = 2.0 * ROWS * 14 * 14 * 16 * 16 * 9 * 2; /* the input has no gradient */
+    struct dp_algo_choices *measured = NULL;
+    struct found f;
+
+    OK(dp_algo_choices_create("this one", &measured));
+    s->algo_choices = measured;
+    open_model(&f, s, "[14, 14, 16]", wide);
+    close_found(&f);
+    s->algo_choices = by_tiles(measured);
+    OK(s->device->forget(s));
+    open_model(&f, s, "[14, 14, 16]", wide);
+    OK(dp_pass_profile(f.pass, &f.call, &(struct dp_pass_effort){9.0, 2, 1, 9.0}, f.layer,
+                       &f.count));
+    const struct dp_layer_profile *first = layer_called(&f, "0");
+    if (strcmp(first->path, "own winograd") == 0) {
+        const double share = 16.0 * 36 / (14.0 * 14 * 9);
+        assert_true(first->flops > 0.999 * share * nominal &&
+                    first->flops < 1.001 * share * nominal);
+    } else {
+        assert_true(first->flops == nominal); /* another processor, or a build without oneDNN */
+    }
+    close_found(&f);
+    OK(s->device->forget(s));
+    dp_algo_choices_destroy(s->algo_choices);
+    dp_algo_choices_destroy(measured);
+    s->algo_choices = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_have_their_names_kinds_and_work),
         cmocka_unit_test(a_path_says_what_computed_a_layer),
+        cmocka_unit_test(work_is_what_the_algorithm_needs),
         cmocka_unit_test(measuring_gives_the_gradient_of_a_step_and_leaves_nothing),
     };
 

@@ -158,7 +158,8 @@ static size_t compares(struct dp_group *group, const void *unused)
     looks = 0;
     wrong = dp_clock_mark(&clock, group, group->rank == 0 ? asks_at : is_asked_at) != DP_OK;
     if (group->rank == 1) {
-        wrong += clock.error_ns[0] != LEAST / 2 * MS || clock.ahead_ns[0] != AHEAD * MS;
+        wrong += clock.error_ns[0] != (uint64_t)LEAST / 2 * MS;
+        wrong += clock.ahead_ns[0] != (int64_t)AHEAD * MS;
         wrong += clock.at_ns[0] != (1000 * (SHORTEST + 1) + LEAST / 2 + AHEAD) * (uint64_t)MS;
     }
     return wrong;

@@ -64,6 +64,7 @@ static void a_token_comes_only_from_the_kernels_random_source(void **state)
 static bool no_time;
 
 /* As getrandom(). */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
 int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
     const struct timespec limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000000l};
@@ -95,7 +96,7 @@ static void a_rendezvous_listens_only_at_its_contacts_addresses(void **state)
     (void)state;
 
     for (int i = 0; i < DP_ENDPOINTS && listener.socket[i] >= 0; i++, count++) {
-        struct sockaddr_in in;
+        struct sockaddr_in in = {.sin_port = 0};
         socklen_t length = sizeof(in);
 
         assert_int_equal(getsockname(listener.socket[i], (struct sockaddr *)&in, &length), 0);

@@ -130,6 +130,7 @@ typedef int start_function(pthread_t *, const pthread_attr_t *, void *(*)(void *
 static int started; /* threads of this process */
 
 /* The linker takes this one, and not libc's. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run_it)(void *),
                    void *arg)
 {

@@ -149,10 +149,9 @@ INLINE void spread_at(const struct dp_winograd_plan *p, const float *dy, const s
 
     UNROLL
     for (size_t y = 0; y < step; y++) {
-        lanes d[4];
+        lanes d[4] = {{0.0f}};
         UNROLL
         for (size_t x = 0; x < step; x++) {
-            d[x] = (lanes){0.0f};
             if (y < t->height && x < t->width) {
                 d[x] = load(dy + (y * p->out_w + x) * p->out_c);
             }
@@ -163,7 +162,7 @@ INLINE void spread_at(const struct dp_winograd_plan *p, const float *dy, const s
     store(bias, &sum);
     UNROLL
     for (size_t x = 0; x < SIDE; x++) {
-        lanes d[4], column[SIDE];
+        lanes d[4] = {{0.0f}}, column[SIDE];
         UNROLL
         for (size_t y = 0; y < step; y++) {
             d[y] = rows[y][x];
@@ -324,7 +323,7 @@ TARGET static void transform_weights(const struct dp_winograd_plan *p, size_t c,
     const size_t r = p->kernel, inner = back ? p->out_c : p->in_c; /* of our layout of weights */
     const size_t gap = back ? 1 : r * r * inner;
     const float *from = p->call->weights + (back ? c * r * r * inner + o : o * gap + c);
-    lanes g[DP_WINOGRAD_KERNEL * DP_WINOGRAD_KERNEL], left[SIDE][DP_WINOGRAD_KERNEL];
+    lanes g[DP_WINOGRAD_KERNEL * DP_WINOGRAD_KERNEL] = {{0.0f}}, left[SIDE][DP_WINOGRAD_KERNEL];
 
     for (size_t k = 0; k < r * r; k++) { /* of the gradient of the image, upside down */
         const float *weight = from + (back ? r * r - 1 - k : k) * inner;

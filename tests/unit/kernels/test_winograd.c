@@ -19,7 +19,8 @@
 
 enum { GUARD = 64, MARK = 0x5a };
 
-/* Of the root of the mean square of the exact values: ours are at 1.3e-5 at most. */
+/* Of the root of the mean square of the exact values: here gradients of weights are at 2.3e-5 at
+ * most, pixels at 8e-6. */
 static const double bound = 3e-5;
 
 static const struct shape {
@@ -178,38 +179,35 @@ static void run(const struct dp_winograd *call, int threads)
     release(mine.scratch, floats);
 }
 
+static struct dp_winograd call_of(const struct work *k, const struct dp_winograd_code *code,
+                                  unsigned use)
+{
+    return (struct dp_winograd){.w = &k->w,
+                                .code = code,
+                                .rows = k->rows,
+                                .use = use,
+                                .x = k->x,
+                                .y = k->y,
+                                .weights = k->weights};
+}
+
 static void check_work(struct work *k, const struct dp_winograd_code *code, int threads)
 {
     float *y = guarded(k->ys, NAN), *x = guarded(k->xs, NAN);
     float *weights = guarded(k->ws, NAN), *bias = guarded(k->w.out_c, NAN);
-    struct dp_winograd call = {.w = &k->w,
-                               .code = code,
-                               .rows = k->rows,
-                               .use = DP_CONV_FORWARD,
-                               .x = k->x,
-                               .y = y,
-                               .weights = k->weights,
-                               .bias = k->bias};
+    struct dp_winograd call = call_of(k, code, DP_CONV_FORWARD);
 
+    call.y = y;
+    call.bias = k->bias;
     run(&call, threads);
     check_close("the result", k, y, k->exact_y, k->ys, 0);
-    call = (struct dp_winograd){.w = &k->w,
-                                .code = code,
-                                .rows = k->rows,
-                                .use = DP_CONV_BACKWARD_DATA,
-                                .x = x,
-                                .y = k->y,
-                                .weights = k->weights};
+    call = call_of(k, code, DP_CONV_BACKWARD_DATA);
+    call.x = x;
     run(&call, threads);
     check_close("the gradient of x", k, x, k->exact_x, k->xs, 0);
-    call = (struct dp_winograd){.w = &k->w,
-                                .code = code,
-                                .rows = k->rows,
-                                .use = DP_CONV_BACKWARD_WEIGHTS,
-                                .x = k->x,
-                                .y = k->y,
-                                .weights = weights,
-                                .bias = bias};
+    call = call_of(k, code, DP_CONV_BACKWARD_WEIGHTS);
+    call.weights = weights;
+    call.bias = bias;
     run(&call, threads);
     check_close("the gradient of weights", k, weights, k->exact_weights, k->ws, 0);
     check_close("the gradient of biases", k, bias, k->exact_bias, k->w.out_c, 0);
@@ -269,18 +267,14 @@ static void pixels_do_not_depend_on_threads_or_on_other_rows(void **state)
 {
     struct work k = work_open(&shapes[2]);
     float *all = guarded(k.ys, NAN), *one = guarded(k.ys / k.rows, NAN);
-    struct dp_winograd call = {.w = &k.w,
-                               .rows = k.rows,
-                               .use = DP_CONV_FORWARD,
-                               .x = k.x,
-                               .y = all,
-                               .weights = k.weights};
+    struct dp_winograd call = call_of(&k, NULL, DP_CONV_FORWARD);
     const size_t last = k.rows - 1;
     (void)state;
 
     if (!dp_winograd_can(&k.w)) {
         skip();
     }
+    call.y = all;
     run(&call, 3);
     call.rows = 1;
     call.x = k.x + last * dp_window_in(&k.w);

@@ -17,8 +17,9 @@
 
 enum { MOST = 5000 };
 
-/* Long enough to reach the last point, even if all ranks share one core. */
-static const double probe_s = 5.0;
+/* Never used up: curves end with their last point, however busy the machine is (barriers of ranks
+ * that wait for cores can take seconds). */
+static const double probe_s = 1000.0;
 
 static size_t curve_is_bad(const struct dp_curve *curve, bool wanted)
 {
@@ -211,7 +212,7 @@ static size_t measures_with_little_to_share(struct dp_group *group, const void *
 
     crowded.memory = take_and_note;
     crowded.peer = peer_in_room;
-    if (measure_over(group, &crowded, (size_t)4 * ROOM, 0.1, &cost) == DP_OK) {
+    if (measure_over(group, &crowded, (size_t)4 * ROOM, probe_s, &cost) == DP_OK) {
         wrong = !(cost.flags_s > 0.0) + (cost.peer.count < 2) + (taken > ROOM);
     }
     return wrong;

@@ -1,8 +1,10 @@
 #include "base/system/launcher.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -71,6 +73,19 @@ void dp_launcher_let_read(void)
 
     for (int ms = 0; ms < 1000 && (is_left(STDOUT_FILENO) || is_left(STDERR_FILENO)); ms++) {
         (void)nanosleep(&nap, NULL);
+    }
+}
+
+void dp_launcher_meet(void)
+{
+    const char *name = getenv("PMI_FD");
+    const int fd = name != NULL ? (int)strtol(name, NULL, 10) : -1;
+    char byte = '\0';
+    ssize_t got = fd >= 0 ? dprintf(fd, "cmd=barrier_in\n") : -1;
+
+    while (got > 0 && byte != '\n') { /* the answer is one line, and so MPI has read all others */
+        got = read(fd, &byte, 1);
+        got = got < 0 && errno == EINTR ? 1 : got;
     }
 }
 

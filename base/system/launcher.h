@@ -27,4 +27,9 @@ void dp_launcher_let_read(void);
 /* Whether that has been reported: who is missing then may have been ended, which is no hang. */
 bool dp_launcher_ends(void);
 
+/* Returns when all ranks of the job have called this, or the launcher has gone: by PMI 1, which
+ * MPICH's speaks, and so without MPI. At once where the launcher does not. For one thread, while no
+ * other is inside MPI. */
+void dp_launcher_meet(void);
+
 #endif

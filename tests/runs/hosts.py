@@ -40,13 +40,13 @@ def ranks_in(started):
         todo += netlab.children(pid)
         spaces |= set(netlab.namespaces("pid", [pid]).values())
     spaces.discard(os.readlink("/proc/self/ns/pid"))
-    found = {}
-    for pid in netlab.processes_in("pid", spaces):
+    found, name = {}, pathlib.Path(harness.program).name
+    for pid in sorted(netlab.processes_in("pid", spaces)):  # a guard of a rank comes before it
         with contextlib.suppress(OSError):
             words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == harness.program:
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
                 found |= {int(word.split(b"=")[1]): pid for word in words
-                          if word.startswith(b"OMPI_COMM_WORLD_RANK=")}
+                          if word.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))}
     return found
 
 

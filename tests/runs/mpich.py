@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import harness
+import hosts
 from harness import Skipped, begin, check, run_json, same, small_cfg, train_well, weights
 from shrink import use_program_for
 
@@ -61,6 +62,26 @@ def case_signals_to_mpirun_stop_and_save():
         result = started.finish()
         same(result.code, 75, f"the exit code of\n{result}\n")
         check((out / "checkpoints/latest").is_symlink(), f"nothing was saved:\n{result}")
+
+
+def case_ranks_of_two_hosts_train_to_the_bits_of_one():
+    env, cfg = with_mpich(), small_cfg()
+    flags = (cfg, "--set", "comm.strategy=ring", *harness.known_baseline(), *NO_EVALUATION)
+    outs = [harness.scratch / name for name in ("two", "one")]
+    result = hosts.start(2, 2, *flags, "--out", outs[0], env=env).finish()
+    check(result.code == 0 and not result.errors, f"it failed:\n{result}")
+    check(" on 2 ranks, 2 nodes, " in result.out and "; MPICH " in result.out,
+          f"not on two hosts:\n{result}")
+    train_well(*flags, "--out", outs[1], ranks=2, env=env)
+    check(weights(outs[0]) == weights(outs[1]), "other bits on two hosts")
+
+
+def case_a_rank_that_is_late_in_leaving_is_waited_for():
+    # Half a second in MPI after its last message: it answers the others before it ends itself.
+    env = with_mpich()
+    harness.program = "with-mpich/mpi_leave"
+    result = hosts.start(2, 2, "late", env=env).finish()
+    same((result.code, result.err), (0, ""), f"exit code and stderr of\n{result}\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ it, at -O1; all else is linked from the libraries of the build.
 import contextlib
 import fcntl
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -60,7 +61,7 @@ def includes_mpi(path):
 
 
 def compile_for(mpicc, folder):
-    """ddp_train in `folder`."""
+    """ddp_train and mpi_leave in `folder`."""
     flags = ["-std=gnu11", "-O1", f"-I{harness.ROOT}", f"-I{harness.build}", "-c"]
     launcher = [word for word in (shutil.which("ccache"),) if word]
     library = folder / "libcollectives.a"
@@ -70,11 +71,11 @@ def compile_for(mpicc, folder):
     for source, target in zip(sources, objects):
         run(*launcher, mpicc, *flags, source, "-o", target)
     run("ar", "r", library, *objects)
-    main = [harness.ROOT / "launch/ddp_train.c", harness.ROOT / "launch/openblas_memory.c"]
     parts = [library if name == "collectives" else harness.build / f"libdp_{name}.a"
              for name in ("runtime", "models", "collectives", "kernels", "base")]
-    run(mpicc, *flags[:-1], *main, *parts, *libraries(), "-fopenmp", "-lm", "-ldl",
-        "-o", folder / "ddp_train")
+    for main in ("tests/mpi/mpi_leave.c", "launch/ddp_train.c"):
+        run(mpicc, *flags[:-1], harness.ROOT / main, harness.ROOT / "launch/openblas_memory.c",
+            *parts, *libraries(), "-fopenmp", "-lm", "-ldl", "-o", folder / pathlib.Path(main).stem)
 
 
 def need_plain_build():
@@ -83,8 +84,8 @@ def need_plain_build():
 
 
 def use_program_for(mpicc, name):
-    """Compiles ddp_train for another MPI, once for a build, into a folder of that name in it, and
-    makes it the program."""
+    """Compiles ddp_train and mpi_leave for another MPI, once for a build, into a folder of that
+    name in it, and makes ddp_train the program."""
     need_plain_build()
     folder = harness.build / name
     newest = max(path.stat().st_mtime for path in harness.build.glob("libdp_*.a"))

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/system/launcher.h"
 #include "base/system/thread.h"
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi_status.h"
@@ -88,6 +89,17 @@ dp_status dp_mpi_start(int *provided)
     return status;
 }
 
+/* Where UCX goes by TCP, MPICH 4.0 sends each rank a last message in MPI_Finalize. The answer needs
+ * a peer inside of MPI, and with all answers MPICH waits outside of MPI for all ranks. So a rank
+ * that has answered before, from its last wait, say, may get no answer itself, and waits for ever.
+ * After this all ranks send their last messages before they answer any. */
+static void leave_last_waits(void)
+{
+#ifdef MPICH_NUMVERSION
+    dp_launcher_meet();
+#endif
+}
+
 void dp_mpi_end(void)
 {
     const uint64_t slack = slack_of_waits();
@@ -95,5 +107,6 @@ void dp_mpi_end(void)
     if (slack > 0) {
         (void)dp_thread_slack(slack);
     }
+    leave_last_waits();
     (void)MPI_Finalize();
 }

@@ -1,9 +1,13 @@
-/* test_launcher.c - what a rank waits for before it ends the job. */
+/* test_launcher.c - what a rank waits for before it ends the job, or leaves it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,11 +60,65 @@ static void test_nobody_who_reads_delays_the_end_by_little(void **state)
     (void)close(ends[0]);
 }
 
+/* A rank that meets all others by PMI; returns its id, and our end of its line to the launcher. */
+static pid_t meet(int *launcher)
+{
+    char name[16];
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const pid_t rank = fork();
+    if (rank == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)signal(SIGPIPE, SIG_IGN); /* as ddp_train does */
+        (void)close(ends[0]);
+        (void)snprintf(name, sizeof(name), "%d", ends[1]);
+        (void)setenv("PMI_FD", name, 1);
+        dp_launcher_meet();
+        _exit(0);
+    }
+    assert_true(rank > 0);
+    (void)close(ends[1]);
+    *launcher = ends[0];
+    return rank;
+}
+
+static void test_all_ranks_meet_by_hydra(void **state)
+{
+    static const char answer[] = "cmd=barrier_out\n";
+    char text[32] = "";
+    int launcher;
+
+    (void)state;
+    const pid_t rank = meet(&launcher);
+    assert_int_equal(recv(launcher, text, 15, MSG_WAITALL), 15);
+    assert_string_equal(text, "cmd=barrier_in\n");
+    assert_int_equal(write(launcher, answer, 10), 10);
+    struct pollfd ended = {.fd = launcher, .events = POLLIN};
+    assert_int_equal(poll(&ended, 1, 50), 0);
+    assert_int_equal(write(launcher, answer + 10, strlen(answer) - 10), strlen(answer) - 10);
+    assert_int_equal(waitpid(rank, NULL, 0), rank);
+    (void)close(launcher);
+}
+
+static void test_a_launcher_that_goes_is_not_waited_for(void **state)
+{
+    int launcher;
+
+    (void)state;
+    const pid_t rank = meet(&launcher);
+    (void)close(launcher);
+    assert_int_equal(waitpid(rank, NULL, 0), rank); /* the test has a timeout */
+    dp_launcher_meet(); /* nor is one that has never been there */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_was_written_is_read_before_a_job_ends),
         cmocka_unit_test(test_nobody_who_reads_delays_the_end_by_little),
+        cmocka_unit_test(test_all_ranks_meet_by_hydra),
+        cmocka_unit_test(test_a_launcher_that_goes_is_not_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,7 @@ static void test_a_launcher_that_goes_is_not_waited_for(void **state)
     const pid_t rank = meet(&launcher);
     (void)close(launcher);
     assert_int_equal(waitpid(rank, NULL, 0), rank); /* the test has a timeout */
-    dp_launcher_meet(); /* nor is one that has never been there */
+    dp_launcher_meet();                             /* nor is one that has never been there */
 }
 
 int main(void)

@@ -8,6 +8,19 @@
 #include <mpi-ext.h>
 #endif
 
+bool dp_mpi_may_be_loss(int code)
+{
+#ifdef MPICH_NUMVERSION
+    int class = code;
+
+    (void)MPI_Error_class(code, &class);
+    return class == MPI_ERR_OTHER || class == MPI_ERR_IN_STATUS;
+#else
+    (void)code;
+    return false;
+#endif
+}
+
 #if defined(MPIX_FT)
 
 /* Errors of a call that tests several requests are in their statuses, which we do not ask for; and

@@ -13,4 +13,8 @@ const char *dp_mpi_why_no_shrink(void);
 /* Whether a call of MPI failed since a rank has died, or since another rank has said so. Local. */
 bool dp_mpi_is_loss(int code);
 
+/* Whether a call of MPI failed as one does whose peer has gone, and maybe for another reason: MPICH
+ * does not say. Local. */
+bool dp_mpi_may_be_loss(int code);
+
 #endif

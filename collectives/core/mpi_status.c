@@ -6,6 +6,15 @@
 #include "base/system/launcher.h"
 #include "collectives/core/loss_mpi.h"
 
+static dp_mpi_loss_hook *loss_hook; /* changed while no other thread is in MPI */
+static void *loss_context;
+
+void dp_mpi_on_error(dp_mpi_loss_hook *is_lost, void *context)
+{
+    loss_hook = is_lost;
+    loss_context = context;
+}
+
 dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
@@ -14,7 +23,8 @@ dp_status dp_from_mpi(const char *file, int line, const char *call, int code)
     if (code == MPI_SUCCESS) {
         return DP_OK;
     }
-    if (dp_mpi_is_loss(code)) {
+    if (dp_mpi_is_loss(code) ||
+        (loss_hook != NULL && dp_mpi_may_be_loss(code) && loss_hook(loss_context))) {
         return DP_ERR_CANCELLED;
     }
     (void)MPI_Error_string(code, text, &length);

@@ -34,6 +34,10 @@ enum { MPIRUN_S = 30 };
 /* How long the failure detector may take to see why a wait ended. */
 static const uint64_t find_ns = 5000000000;
 
+/* How long the failure detector, or the guard of a rank that has died, may take to end this rank's
+ * waits after MPI has returned an error. */
+static const uint64_t explain_ns = (DP_GUARD_S + 5) * 1000000000ull;
+
 /* Of all ranks of the world that is there, or comes next. */
 static MPI_Comm everyone = MPI_COMM_WORLD;
 
@@ -41,6 +45,18 @@ static MPI_Comm everyone = MPI_COMM_WORLD;
 static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_world *the_world;
 static bool asked_to_end;
+
+/* Whether a call of MPI failed since a rank has died: the failure detector then ends all waits. A
+ * rank that is not told of it is ended by the launcher meanwhile. */
+static bool is_lost(void *context)
+{
+    struct dp_world *world = context;
+    struct dp_backoff backoff = {.cancel = &world->cancel};
+
+    while (backoff.waited_ns < explain_ns && dp_backoff_wait(&backoff)) {
+    }
+    return atomic_load(&world->cancel) != 0;
+}
 
 /* Each run of white space becomes one space. */
 static void squeeze(char *text)
@@ -212,6 +228,7 @@ static dp_status open_world(struct dp_world *world)
         dp_trace_publish(DP_TRACE_WATCHDOG, dp_liveness_mark(world->liveness));
     }
     set_world(world);
+    dp_mpi_on_error(world->detector != NULL ? is_lost : NULL, world);
     return DP_OK;
 }
 
@@ -447,6 +464,7 @@ void dp_world_destroy(struct dp_world *world)
         end_job(dp_status_exit(DP_ERR_HUNG));
     }
     set_world(NULL);
+    dp_mpi_on_error(NULL, NULL);
     dp_failure_detector_destroy(world->detector); /* from here on ranks may end: no error */
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     dp_hang_gather_destroy(world->gather);

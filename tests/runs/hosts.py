@@ -65,14 +65,14 @@ def has_thread(pid, name):
     return False
 
 
-def kill_one(cfg, hosts, victim, teller, strategy, out):
+def kill_one(cfg, hosts, victim, teller, strategy, out, env=None):
     """Kills that rank, one of a host each; returns the seconds until mpirun has ended. With `ring`
     nobody waits for it just then.
     """
     alone = strategy == "ring"
     flags = endless()[:-2] if alone else endless()  # without its --baseline one is measured
     started = start(hosts, hosts, cfg, *flags, "--set", "train.eval_every=0", "--set",
-                    f"comm.strategy={strategy}", "--out", out)
+                    f"comm.strategy={strategy}", "--out", out, env=env)
     started.wait_for("rank 0 that computes alone" if alone else "step 5", lambda: (
         "measuring one rank alone" in started.printed() if alone else steps_done(out) >= 5))
     pids = ranks_in(started)

@@ -76,6 +76,13 @@ def case_ranks_of_two_hosts_train_to_the_bits_of_one():
     check(weights(outs[0]) == weights(outs[1]), "other bits on two hosts")
 
 
+def case_a_rank_that_dies_alone_on_its_host_is_named():
+    # MPI returns an error to the others before any of them knows why.
+    env, cfg = with_mpich(), small_cfg()
+    for count, victim, teller, strategy in ((2, 1, 0, "ring"), (3, 0, 1, "mpi")):
+        hosts.kill_one(cfg, count, victim, teller, strategy, harness.scratch / strategy, env)
+
+
 def case_a_rank_that_is_late_in_leaving_is_waited_for():
     # Half a second in MPI after its last message: it answers the others before it ends itself.
     env = with_mpich()

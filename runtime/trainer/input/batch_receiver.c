@@ -219,7 +219,8 @@ bool dp_batch_receiver_peek(struct dp_batch_receiver *r, struct dp_batch *out)
 {
     const struct slot *slot = slot_of(r);
 
-    if (r->taken == r->link.batches || !is_here(r, slot)) {
+    if (r->taken == r->link.batches || (r->taken >= r->asked && !r->link.cached) ||
+        !is_here(r, slot)) {
         return false;
     }
     give(r, slot, out);

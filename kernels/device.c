@@ -38,6 +38,9 @@ void dp_stream_set_type(struct dp_stream *stream, enum dp_type type)
     if (stream->device->set_type != NULL) {
         stream->device->set_type(stream);
     }
+    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
+        dp_stream_set_type(stream->singles[i], type);
+    }
 }
 
 void dp_stream_set_like(struct dp_stream *stream, const struct dp_stream *other)

@@ -28,7 +28,10 @@ struct dp_algo_choices;
 struct dp_stream {
     const struct dp_device *device;
     const struct dp_ops *ops;
-    int threads;       /* that one operation may use; 1 or more */
+    int threads; /* that one operation may use; 1 or more */
+    struct dp_stream *
+        *singles; /* owned; where the device has `parallel` and threads > 1: [threads] streams of
+                   * one thread each, for operations that these threads call side by side */
     enum dp_type type; /* the compute type: dp_stream_set_type() */
     enum dp_conv_engine conv;
     bool tf32; /* with type float32: products may round their factors to tf32 */
@@ -70,6 +73,10 @@ struct dp_device {
 
     /* Whether this machine has one, or why not. */
     bool (*available)(const char **why_not);
+
+    /* Runs body(arg, i, count) for each i below count on threads of their own, those of a stream
+     * with so many, and returns when all are done. NULL: there are none. */
+    void (*parallel)(int count, void (*body)(void *arg, int i, int count), void *arg);
 
     /* On error nothing is left allocated. */
     dp_status (*stream_create)(const struct dp_device *device, int threads, struct dp_stream **out);
@@ -176,7 +183,8 @@ extern struct dp_plugin_family dp_devices;
  * "bf16". */
 const char *dp_device_arithmetic(const struct dp_device *device, enum dp_type type, bool tf32);
 
-/* Sets the compute type, which is float32 at creation. Call it before anything is prepared. */
+/* Sets the compute type, also of `singles`; it is float32 at creation. Call it before anything is
+ * prepared. */
 void dp_stream_set_type(struct dp_stream *stream, enum dp_type type);
 
 /* Sets type, tf32 and convolution library as in `other`. Call it before anything is prepared. */

@@ -3,6 +3,7 @@
 #include "kernels/cpu/onednn/choose_onednn.h"
 #endif
 #include "kernels/cpu/op_table_cpu.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/prepared.h"
 #include "kernels/cpu/stream_cpu.h"
 #include "kernels/host_memory.h"
@@ -17,6 +18,9 @@ static dp_status cpu_forget(struct dp_stream *stream)
 {
     struct dp_prepared *prepared = stream->state;
 
+    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
+        DP_TRY(cpu_forget(stream->singles[i]));
+    }
     if (prepared != NULL) {
         stream->state = NULL;
         prepared->destroy(prepared);
@@ -29,25 +33,57 @@ static void cpu_stream_destroy(struct dp_stream *stream)
     if (stream == NULL) {
         return;
     }
+    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
+        cpu_stream_destroy(stream->singles[i]);
+    }
+    dp_free(stream->singles);
+    stream->singles = NULL;
     (void)cpu_forget(stream);
     dp_free(dp_cpu_stream_of(stream)->scratch);
     dp_free(stream);
 }
 
+static struct dp_stream *stream_of(const struct dp_device *device, int threads)
+{
+    struct dp_cpu_stream *own = dp_zalloc(1, sizeof(*own));
+
+    if (own == NULL) {
+        return NULL;
+    }
+    own->stream = (struct dp_stream){.device = device, .ops = &dp_cpu_ops, .threads = threads};
+    return &own->stream;
+}
+
+/* Makes the streams of a stream's threads, if it has several. */
+static bool add_singles(struct dp_stream *stream)
+{
+    if (stream->threads == 1) {
+        return true;
+    }
+    stream->singles = dp_zalloc((size_t)stream->threads, sizeof(*stream->singles));
+    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
+        stream->singles[i] = stream_of(stream->device, 1);
+        if (stream->singles[i] == NULL) {
+            return false;
+        }
+    }
+    return stream->singles != NULL;
+}
+
 static dp_status cpu_stream_create(const struct dp_device *device, int threads,
                                    struct dp_stream **out)
 {
-    struct dp_cpu_stream *own;
+    struct dp_stream *stream;
 
     if (threads < 1) {
         return DP_FAIL(DP_ERR_ARG, "a stream with %d threads", threads);
     }
-    own = dp_zalloc(1, sizeof(*own));
-    if (own == NULL) {
+    stream = stream_of(device, threads);
+    if (stream == NULL || !add_singles(stream)) {
+        cpu_stream_destroy(stream);
         return DP_FAIL(DP_ERR_NOMEM, "stream of device cpu");
     }
-    own->stream = (struct dp_stream){.device = device, .ops = &dp_cpu_ops, .threads = threads};
-    *out = &own->stream;
+    *out = stream;
     return DP_OK;
 }
 
@@ -94,6 +130,7 @@ const struct dp_device dp_device_cpu = {
     DP_HOST_MEMORY,
     .tile_bytes = 524288, /* half of a second-level cache: models/{lenet,resnet20}.cfg, 2 ranks */
     .available = cpu_available,
+    .parallel = dp_parallel_parts,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .forget = cpu_forget,

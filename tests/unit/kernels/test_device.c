@@ -171,7 +171,7 @@ static void check_failed_allocations(const struct dp_device *device, struct dp_s
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_stream *stream = NULL;
         dp_mem_fail_nth(nth);
-        status = device->stream_create(device, 1, &stream);
+        status = device->stream_create(device, 2, &stream);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_true((stream != NULL) == (status == DP_OK));
@@ -303,6 +303,41 @@ static void check_spans(const struct dp_device *device, struct dp_stream *stream
     device->release(memory);
 }
 
+static void note_part(void *arg, int i, int count)
+{
+    int *calls = arg;
+
+    calls[i] += count;
+}
+
+/* Two threads. */
+static void check_threads(const struct dp_device *device, struct dp_stream *streams[2])
+{
+    int calls[2] = {0, 0};
+
+    assert_null(streams[0]->singles);
+    assert_true((device->parallel == NULL) == (streams[1]->singles == NULL));
+    if (device->parallel == NULL) {
+        return;
+    }
+    device->parallel(2, note_part, calls);
+    assert_int_equal(calls[0], 2);
+    assert_int_equal(calls[1], 2);
+    dp_stream_set_type(streams[1], DP_TYPE_BF16);
+    for (int i = 0; i < 2; i++) {
+        assert_ptr_equal(streams[1]->singles[i]->device, device);
+        assert_int_equal(streams[1]->singles[i]->threads, 1);
+        assert_int_equal(streams[1]->singles[i]->type, DP_TYPE_BF16);
+        assert_null(streams[1]->singles[i]->singles);
+    }
+}
+
+static void threads_of_a_stream_have_streams_like_it(void **state)
+{
+    (void)state;
+    on_each(check_threads);
+}
+
 static void spans_of_streams_have_times_of_the_hosts_clock(void **state)
 {
     (void)state;
@@ -318,6 +353,7 @@ int main(void)
         cmocka_unit_test(copies_run_in_the_order_of_their_stream),
         cmocka_unit_test(a_stream_waits_for_what_another_one_has_queued),
         cmocka_unit_test(an_event_occurs_when_all_earlier_work_is_done),
+        cmocka_unit_test(threads_of_a_stream_have_streams_like_it),
         cmocka_unit_test(spans_of_streams_have_times_of_the_hosts_clock),
         cmocka_unit_test(creating_survives_every_failed_allocation),
         cmocka_unit_test(memory_that_cannot_be_zeroed_is_given_back),

@@ -38,7 +38,8 @@ struct dp_layer_plan {
                                                * local: "weight", "bias" */
     int param_count;
     size_t statistics;  /* elements in the tail (batch norm); as many running statistics */
-    size_t local;       /* floats per pass (not per sample), kept from forward to backward */
+    size_t local;       /* floats per pass (not per sample), kept from forward to backward; each
+                         * thread with tiles of its own has as many */
     size_t saved_bytes; /* kept from forward to backward, besides x and y */
     size_t join_saves;  /* the same, of the type that takes a join's place: `joined` */
     size_t spatial;     /* in: the features of a flattened image are in (space, channel) order, with
@@ -150,8 +151,15 @@ struct dp_layer_type {
      * call->masked, which may be dy, and which backward_data gets as its dy. NULL: it does not. */
     bool (*masks)(const void *state, const struct dp_layer_call *call);
 
+    /* Of a layer that sums something over tiles in `local`: adds `from`, another thread's, of
+     * call->rows rows, to call->local, of the call->rows_before rows before. Called before the next
+     * two, after which all threads find the same in `local`. The host reads the device's memory.
+     * NULL: there is no such sum. */
+    dp_status (*merge)(const void *state, const struct dp_layer_call *call, const float *from);
+
     /* Called after the last tile of a pass, with all its rows; x, y, dx and dy are not set. NULL:
-     * nothing to do. Gradients of parameters are final after backward_end. */
+     * nothing to do. A layer with backward_end writes the gradients of its parameters there, and
+     * only there. */
     dp_status (*forward_end)(const void *state, const struct dp_layer_call *call);
     dp_status (*backward_end)(const void *state, const struct dp_layer_call *call);
 

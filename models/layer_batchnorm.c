@@ -79,6 +79,12 @@ static bool is_whole(const void *state, const struct dp_layer_call *c)
            c->training && !l->sync;
 }
 
+/* In another thread's `local`. */
+static const double *moments_in(const struct batchnorm *l, const float *local)
+{
+    return (const double *)(const void *)(local + 4 * l->channels);
+}
+
 static struct own own_of(const struct batchnorm *l, const struct dp_layer_call *c)
 {
     const bool in_place = c->stream->type == DP_TYPE_F32 && is_whole(l, c);
@@ -180,6 +186,23 @@ static dp_status statistics_forward(const void *state, const struct dp_layer_cal
                                         c->x, &norm);
 }
 
+/* Chan, Golub and LeVeque: see norm_moments(). */
+static dp_status statistics_merge(const void *state, const struct dp_layer_call *c,
+                                  const float *from)
+{
+    const struct batchnorm *l = state;
+    double *mean = own_of(l, c).moments, *squares = mean + l->channels;
+    const double *mean2 = moments_in(l, from), *squares2 = mean2 + l->channels;
+    const double before = (double)c->rows_before, rows = (double)c->rows, all = before + rows;
+
+    for (size_t i = 0; c->training && i < l->channels; i++) {
+        const double delta = mean2[i] - mean[i];
+        mean[i] += delta * (rows / all);
+        squares[i] += squares2[i] + delta * delta * (double)l->places * (before * rows / all);
+    }
+    return DP_OK;
+}
+
 /* Adds this pass's share of the batch statistics to the tail: statistics weighted by rows. The
  * running variance is unbiased. */
 static dp_status add_share(const struct batchnorm *l, const struct dp_layer_call *c,
@@ -231,6 +254,7 @@ static const struct dp_layer_type statistics = {
     .plugin = {.name = "statistics", .help = "of a batch normalisation"},
     .plan = statistics_plan,
     .forward = statistics_forward,
+    .merge = statistics_merge,
     .forward_end = statistics_forward_end,
     .backward = statistics_backward,
 };
@@ -341,6 +365,19 @@ static dp_status batchnorm_backward(const void *state, const struct dp_layer_cal
                                               c->rows_before > 0 ? 1.0f : 0.0f);
 }
 
+static dp_status batchnorm_merge(const void *state, const struct dp_layer_call *c,
+                                 const float *from)
+{
+    const struct batchnorm *l = state;
+    double *sums = own_of(l, c).sums;
+    const double *others = moments_in(l, from) + 2 * l->channels;
+
+    for (size_t i = 0; i < 2 * l->channels; i++) {
+        sums[i] += others[i];
+    }
+    return DP_OK;
+}
+
 /* dgamma and dbeta are this rank's own share, since the gradient is summed over ranks later. dx
  * needs the sums over all ranks that normalised together. */
 static dp_status batchnorm_backward_end(const void *state, const struct dp_layer_call *c)
@@ -373,6 +410,7 @@ static const struct dp_layer_type deferred = {
     .plan = batchnorm_plan,
     .forward = deferred_forward,
     .backward = deferred_backward,
+    .merge = batchnorm_merge,
     .backward_end = batchnorm_backward_end,
 };
 
@@ -416,6 +454,7 @@ const struct dp_layer_type dp_layer_batchnorm = {
     .plan = batchnorm_plan,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,
+    .merge = batchnorm_merge,
     .backward_end = batchnorm_backward_end,
     .before = &statistics,
     .deferred = &deferred,

@@ -18,12 +18,17 @@
  * before the next tile, so that values between them stay in the cache. Values that are not needed
  * again have memory of a tile's size. Other layers are segments of their own. Where a part ends
  * (model_parts.h), so does a segment, whose two pieces keep its tiles.
+ *
+ * Where a stream has several threads, each computes a band of the rows of such layers, tile by
+ * tile, and waits for the others at the end of the segment only. What a layer sums over tiles, a
+ * thread sums over its own: gradients in memory of its own, and `local`.
  */
 struct dp_segment {
     int first, last; /* nodes */
-    bool tiled;
-    size_t row; /* elements of one sample in all values that its nodes read or write */
-    int part;   /* of its nodes */
+    bool row_local;  /* its rows are independent */
+    bool tiled;      /* and there are several layers */
+    size_t row;      /* elements of one sample in all values that its nodes read or write */
+    int part;        /* of its nodes */
 };
 
 /* Memory for all rows of a pass, or for a tile of any segment. */
@@ -193,29 +198,40 @@ void dp_model_init(const struct dp_model *model, uint64_t seed, float *weights, 
 DP_CHECKED dp_status dp_model_absorb(const struct dp_model *model, struct dp_stream *stream,
                                      float *running, const float *statistics);
 
-/* The size of tiles, of whose rows each thread computes as many. */
+/* The size of tiles. */
 struct dp_tiles {
-    size_t bytes; /* of one thread's rows; 0: no tiles */
-    size_t threads;
+    size_t bytes;   /* of one thread's rows; 0: no tiles */
+    size_t threads; /* that have tiles of their own; for few rows all share one */
 };
 
 /* Those of a stream with so many threads. */
 struct dp_tiles dp_tiles_of(const struct dp_device *device, int threads);
 
-/* Rows of a segment's tile: for each thread as many as fit into tiles.bytes as float32, at least
- * DP_TILE_ROWS_MIN. Without tiles, or of a segment that is not tiled: all rows together. */
+/* How many bands these rows have in a segment, each for a thread: 1 where there are fewer than
+ * DP_TILE_ROWS_MIN for each, or they are not independent, which all threads compute together. */
 enum { DP_TILE_ROWS_MIN = 4 };
+size_t dp_segment_bands(const struct dp_segment *segment, struct dp_tiles tiles, size_t rows);
+
+/* Part `i` of `count` of these rows: a band, or a tile of it. They differ by at most one row. */
+struct dp_range dp_rows_part(size_t rows, size_t count, size_t i);
+
+/* Rows of a tile of one thread: as many as fit into tiles.bytes as float32, at least
+ * DP_TILE_ROWS_MIN. Without tiles, or of a segment that is not tiled: all rows together. */
 size_t dp_segment_tile(const struct dp_segment *segment, size_t rows, struct dp_tiles tiles);
 
-/* How many tiles these rows have, in memory for at most `most` rows. */
+/* How many tiles these rows of a band have, in memory for at most `most` rows. */
 size_t dp_segment_tiles(const struct dp_segment *segment, size_t most, struct dp_tiles tiles,
                         size_t rows);
 
-/* Tile `i` of `count` of these rows. All but the last one have as many rows for each thread, and
- * differ by at most one for each. */
-struct dp_range dp_tile_rows(struct dp_tiles tiles, size_t rows, size_t count, size_t i);
+/* The gradients of a segment's parameters, in the flat order, that its layers sum over tiles. Those
+ * of the largest segment that is computed in bands. */
+struct dp_range dp_segment_gradients(const struct dp_model *model,
+                                     const struct dp_segment *segment);
+size_t dp_band_gradients(const struct dp_model *model);
 
-/* Elements of one memory for this many rows. */
+/* Elements of a tile's memory of one thread, and of one memory of all threads, for this many
+ * rows. */
+size_t dp_storage_stride(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles);
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles);
 
 /* Elements of all memories together. begin [count]: where each of them begins; may be NULL. */

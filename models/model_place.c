@@ -35,7 +35,7 @@ static void cut_segments(struct dp_model *m)
             m->nodes[s->last].plan.gathers) {
             s = &m->segments[m->segment_count++];
             s->first = i;
-            s->tiled = node->plan.row_local;
+            s->tiled = s->row_local = node->plan.row_local;
             s->row = m->values[node->x].count;
         }
         s->last = i;
@@ -210,7 +210,7 @@ struct slots {
 };
 
 /* Returns memory for the gradient of value v that no slot uses. One of all rows that was read in a
- * tiled segment cannot be used there: it still holds rows of later tiles. */
+ * segment of independent rows cannot be used there: it still holds rows of other tiles. */
 static int find_memory(const struct slots *s, int v, int segment)
 {
     struct dp_model *m = s->model;
@@ -220,7 +220,8 @@ static int find_memory(const struct slots *s, int v, int segment)
 
     for (int i = 0; i < m->slot_memory_count; i++) {
         const int slot = s->newest[i];
-        const bool stale = home < 0 && m->segments[segment].tiled && s->freed_in[slot] == segment;
+        const bool stale =
+            home < 0 && m->segments[segment].row_local && s->freed_in[slot] == segment;
         if (s->users[slot] == 0 && m->slot_memory[i].tile == (home >= 0) && !stale &&
             (best < 0 || m->slot_memory[i].count > m->slot_memory[best].count)) {
             best = i;
@@ -419,19 +420,22 @@ dp_status dp_model_place(struct dp_model *m)
     return status;
 }
 
-/* A value is a part of its segment's row, so its tile never exceeds the bytes of all threads, or
- * DP_TILE_ROWS_MIN rows of each: see dp_segment_tile(). */
+/* A value is a part of its segment's row, so its tile never exceeds the bytes of a thread, or
+ * DP_TILE_ROWS_MIN rows: see dp_segment_tile(). */
+size_t dp_storage_stride(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles)
+{
+    const size_t all = storage->count * ((rows + tiles.threads - 1) / tiles.threads);
+    const size_t least = storage->count * DP_TILE_ROWS_MIN, most = tiles.bytes / sizeof(float);
+    const size_t elements = least > most ? least : most;
+
+    return dp_round_up(elements < all ? elements : all, DP_BLOCK);
+}
+
 size_t dp_storage_elements(const struct dp_storage *storage, size_t rows, struct dp_tiles tiles)
 {
-    const size_t all = storage->count * rows;
-    const size_t least = storage->count * DP_TILE_ROWS_MIN, most = tiles.bytes / sizeof(float);
-    size_t elements = all;
-
-    if (storage->tile && tiles.bytes > 0) {
-        elements = (least > most ? least : most) * tiles.threads;
-        elements = elements < all ? elements : all;
-    }
-    return dp_round_up(elements, DP_BLOCK);
+    return storage->tile && tiles.bytes > 0
+               ? dp_storage_stride(storage, rows, tiles) * tiles.threads
+               : dp_round_up(storage->count * rows, DP_BLOCK);
 }
 
 /* Memory for the whole pass comes first; after it, all from the same place, that of each part.

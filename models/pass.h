@@ -56,9 +56,12 @@ DP_CHECKED dp_status dp_pass_create(const struct dp_model *model, struct dp_stre
                                     size_t rows, bool training, struct dp_pass **out);
 void dp_pass_destroy(struct dp_pass *pass);
 
-/* Elements that it reserves on a stream of a narrow type (dp_device.reserve). tiles:
- * dp_tiles_of() the stream. */
+/* Elements that it reserves on a stream of a narrow type (dp_device.reserve) and on those of its
+ * threads. tiles: dp_tiles_of() the stream. */
 size_t dp_pass_reserved(const struct dp_model *model, size_t rows, struct dp_tiles tiles);
+
+/* Bytes of what each of its threads has of its own: `local`, and gradients of parameters. */
+size_t dp_pass_band_bytes(const struct dp_model *model, struct dp_tiles tiles, bool training);
 
 /* Prepares for this row count, at most that of creation. training false: for evaluation only.
  * Called before the first step for every row count that can occur. */

@@ -81,16 +81,51 @@ static bool input_allocate(struct dp_pass *p)
     return p->bytes != NULL && p->labels != NULL;
 }
 
+/* Elements of one band's `local`, and of the gradients of all but the first. */
+static size_t local_of(const struct dp_model *m)
+{
+    return dp_round_up(m->local, DP_BLOCK);
+}
+
+static size_t band_grads(const struct dp_model *m, struct dp_tiles tiles, bool training)
+{
+    return training ? (tiles.threads - 1) * dp_band_gradients(m) : 0;
+}
+
+size_t dp_pass_band_bytes(const struct dp_model *m, struct dp_tiles tiles, bool training)
+{
+    return (tiles.threads * local_of(m) + band_grads(m, tiles, training)) * sizeof(float);
+}
+
+static bool bands_allocate(struct dp_pass *p)
+{
+    const struct dp_model *m = p->model;
+    const struct dp_device *device = p->stream->device;
+    const size_t count = p->tiles.threads, grads = band_grads(m, p->tiles, p->training);
+
+    p->bands = dp_zalloc(count, sizeof(*p->bands));
+    p->local = device->alloc(DP_MEM_ACTIVATIONS, count * local_of(m) * sizeof(float));
+    p->band_grads = device->alloc(DP_MEM_ACTIVATIONS, grads * sizeof(float));
+    if (p->bands == NULL || p->local == NULL || p->band_grads == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        p->bands[i].stream = count > 1 ? p->stream->singles[i] : p->stream;
+        p->bands[i].local = p->local + i * local_of(m);
+        p->bands[i].grads = i > 0 ? p->band_grads + (i - 1) * dp_band_gradients(m) : NULL;
+    }
+    return true;
+}
+
 static dp_status pass_allocate(struct dp_pass *p)
 {
     const struct dp_model *m = p->model;
     const struct dp_device *device = p->stream->device;
     const float one[1 + DP_EVALUATION_SUMS] = {1.0f};
 
-    p->local = device->alloc(DP_MEM_ACTIVATIONS, m->local * sizeof(float));
     p->saved = device->alloc(DP_MEM_ACTIVATIONS, p->training ? m->saved_bytes * p->rows : 0);
     p->one = device->alloc(DP_MEM_ACTIVATIONS, sizeof(one));
-    if (p->local == NULL || p->saved == NULL || p->one == NULL || !input_allocate(p) ||
+    if (p->saved == NULL || p->one == NULL || !bands_allocate(p) || !input_allocate(p) ||
         !activations_allocate(p)) {
         return DP_FAIL(
             DP_ERR_NOMEM,
@@ -102,13 +137,11 @@ static dp_status pass_allocate(struct dp_pass *p)
     return dp_device_write(p->stream, p->one, one, sizeof(one));
 }
 
-/* The elements of all arrays of one operation on a node: its input, its output, their gradients,
- * and its parameters. */
-static size_t node_elements(const struct dp_model *m, const struct dp_node *node, size_t most,
-                            struct dp_tiles tiles)
+/* The elements of all arrays of one operation on so many rows of a node: its input, its output,
+ * their gradients, and its parameters. */
+static size_t node_elements(const struct dp_model *m, const struct dp_node *node, size_t rows)
 {
     const struct dp_node *owner = &m->nodes[node->owner];
-    const size_t rows = dp_segment_tile(&m->segments[node->segment], most, tiles);
     size_t elements = 2 * (dp_round_up(rows * m->values[node->x].count, DP_BLOCK) +
                            dp_round_up(rows * m->values[node->y].count, DP_BLOCK));
 
@@ -118,24 +151,56 @@ static size_t node_elements(const struct dp_model *m, const struct dp_node *node
     return elements;
 }
 
-size_t dp_pass_reserved(const struct dp_model *m, size_t rows, struct dp_tiles tiles)
+/* The most that an operation of one band needs. */
+static size_t reserved_alone(const struct dp_model *m, size_t rows, struct dp_tiles tiles)
 {
-    size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, the last node */
+    const size_t mine = (rows + tiles.threads - 1) / tiles.threads;
+    size_t most = 0;
 
     for (int i = 0; i < m->node_count; i++) {
-        const size_t elements = node_elements(m, &m->nodes[i], rows, tiles);
+        const struct dp_segment *segment = &m->segments[m->nodes[i].segment];
+        const size_t tile = dp_segment_tile(segment, mine, tiles);
+        const size_t elements = segment->row_local ? node_elements(m, &m->nodes[i], tile) : 0;
         most = elements > most ? elements : most;
     }
     return most;
 }
 
+/* The same of all threads together. */
+static size_t reserved_together(const struct dp_model *m, size_t rows, struct dp_tiles tiles)
+{
+    const size_t few = tiles.threads * DP_TILE_ROWS_MIN;
+    size_t most = 2 * dp_round_up(rows * m->classes, DP_BLOCK); /* the loss, the last node */
+
+    for (int i = 0; i < m->node_count; i++) {
+        const struct dp_segment *segment = &m->segments[m->nodes[i].segment];
+        const bool bands = tiles.threads > 1 && segment->row_local && tiles.bytes > 0;
+        const size_t tile =
+            bands ? (few < rows ? few : rows) : dp_segment_tile(segment, rows, tiles);
+        const size_t elements = node_elements(m, &m->nodes[i], tile);
+        most = elements > most ? elements : most;
+    }
+    return most;
+}
+
+size_t dp_pass_reserved(const struct dp_model *m, size_t rows, struct dp_tiles tiles)
+{
+    return reserved_together(m, rows, tiles) +
+           (tiles.threads > 1 ? tiles.threads * reserved_alone(m, rows, tiles) : 0);
+}
+
 /* Reserves memory for operations that compute narrow types in float32. */
 static dp_status reserve(const struct dp_pass *p)
 {
-    return p->stream->type == DP_TYPE_F32 || p->stream->device->reserve == NULL
-               ? DP_OK
-               : p->stream->device->reserve(p->stream,
-                                            dp_pass_reserved(p->model, p->rows, p->tiles));
+    const struct dp_device *device = p->stream->device;
+
+    if (p->stream->type == DP_TYPE_F32 || device->reserve == NULL) {
+        return DP_OK;
+    }
+    for (size_t i = 0; p->tiles.threads > 1 && i < p->tiles.threads; i++) {
+        DP_TRY(device->reserve(p->bands[i].stream, reserved_alone(p->model, p->rows, p->tiles)));
+    }
+    return device->reserve(p->stream, reserved_together(p->model, p->rows, p->tiles));
 }
 
 dp_status dp_pass_create(const struct dp_model *model, struct dp_stream *stream, size_t rows,
@@ -178,7 +243,9 @@ void dp_pass_destroy(struct dp_pass *p)
     device->release(p->bytes);
     device->release(p->one);
     device->release(p->saved);
+    device->release(p->band_grads);
     device->release(p->local);
+    dp_free(p->bands);
     device->release(p->gradients);
     device->release(p->values);
     dp_free(p->slots);

@@ -166,6 +166,21 @@ static int repeats_of(const struct dp_pass_effort *effort, uint64_t pass_ns)
                                                                           : effort->repeats;
 }
 
+/* What a layer did without for all rows: the clock has seen those of the first band. */
+static double spared_by(const struct dp_pass *p, size_t rows, int layer)
+{
+    const struct dp_model *m = p->model;
+    size_t bands;
+
+    if (layer == m->node_count) {
+        return p->clock->spared[layer];
+    }
+    bands = (size_t)dp_pass_bands(p, &m->segments[m->nodes[layer].segment], rows);
+    return bands == 1 ? p->clock->spared[layer]
+                      : p->clock->spared[layer] * (double)rows /
+                            (double)dp_rows_part(rows, bands, 0).count;
+}
+
 static dp_status measure(struct dp_pass *p, const struct dp_pass_call *call,
                          const struct dp_pass_effort *effort, struct dp_layer_profile *layers)
 {
@@ -174,7 +189,7 @@ static dp_status measure(struct dp_pass *p, const struct dp_pass_call *call,
 
     DP_TRY(time_passes(p, call, effort, layers, &fastest_ns));
     for (int i = 0; i < dp_pass_profile_most(p->model); i++) { /* alike in each pass */
-        layers[i].flops -= p->clock->spared[i];
+        layers[i].flops -= spared_by(p, call->rows, i);
     }
     repeats = call->rows > 0 ? repeats_of(effort, fastest_ns) : 0;
     DP_TRY(repeats > 0 ? time_products(p, call, repeats, layers) : DP_OK);

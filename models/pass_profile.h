@@ -3,8 +3,8 @@
  * can be here.
  *
  * While a pass is profiled, the clock is read before and after each call of a layer, also for each
- * tile; on a device with a queue it is waited for, so that calls do not overlap. Otherwise a pass
- * runs as in a step, on data of a step.
+ * tile, by the thread of the first band; on a device with a queue it is waited for, so that calls
+ * do not overlap. Otherwise a pass runs as in a step, on data of a step.
  */
 #ifndef DP_MODELS_PASS_PROFILE_H
 #define DP_MODELS_PASS_PROFILE_H

@@ -140,7 +140,7 @@ static size_t sent(const struct dp_memory_plan *plan)
     return bytes;
 }
 
-/* A lane is computed by one thread; without lanes all threads compute larger tiles. */
+/* A lane is computed by one thread; without lanes each thread has tiles. */
 static struct dp_tiles tiles(const struct dp_memory_plan *plan)
 {
     const bool lanes = plan->config->train.lanes > 0;
@@ -162,7 +162,7 @@ static size_t activations(const struct dp_memory_plan *plan, const struct dp_sha
         plan->device->host_memory ? 0 : share->rows * (dp_model_sample_bytes(m) + labels);
 
     return share->passes * (dp_model_activation_bytes(m, type, share->rows, tiles(plan), trains) +
-                            input + m->local * sizeof(float));
+                            input + dp_pass_band_bytes(m, tiles(plan), trains));
 }
 
 size_t dp_memory_plan_activations(const struct dp_memory_plan *plan, size_t micro_batch)

@@ -94,35 +94,120 @@ static void tiles_of_rows_give_the_results_of_all_rows_at_once(void **state)
     }
 }
 
-/* What an earlier batch left, here nothing but NaN, and rows that are not used. */
-/* Threads wait for each other in each tile: one with a row more than the others costs all of them
- * that time. */
-static void threads_share_the_rows_of_each_tile_evenly(void **state)
+/* ---- threads ---- */
+
+/* Tiles of 6 rows; of these rows in a segment of independent rows. */
+static void check_bands(struct dp_tiles tiles, const struct dp_segment *segment, size_t rows)
 {
-    const struct dp_segment segment = {.tiled = true, .row = 100};
+    const size_t bands = dp_segment_bands(segment, tiles, rows);
+    size_t end = 0;
+
+    assert_int_equal(bands, rows < tiles.threads * DP_TILE_ROWS_MIN ? 1 : tiles.threads);
+    for (size_t i = 0; i < bands; i++) {
+        const struct dp_range band = dp_rows_part(rows, bands, i);
+        const size_t count = dp_segment_tiles(segment, 80, tiles, band.count);
+        assert_int_equal(band.begin, end);
+        assert_in_range(band.count, rows / bands, (rows + bands - 1) / bands);
+        for (size_t k = 0; k < count; k++) {
+            assert_in_range(dp_rows_part(band.count, count, k).count, rows > 0, 6);
+        }
+        end += band.count;
+    }
+    assert_int_equal(end, rows);
+}
+
+/* Threads wait for each other at the end of a segment: one with more rows than the others costs all
+ * of them that time. */
+static void threads_share_the_rows_of_a_segment_evenly(void **state)
+{
+    const struct dp_segment segment = {.tiled = true, .row_local = true, .row = 100};
+    const struct dp_segment dense = {.row = 100};
     (void)state;
 
     for (size_t threads = 1; threads <= 4; threads++) {
-        const struct dp_tiles tiles = {2500, threads}; /* 6 rows of 100 float32 */
-        assert_int_equal(dp_segment_tile(&segment, 1000, tiles), 6 * threads);
-        for (size_t rows = 1; rows <= 80; rows++) {
-            const size_t count = dp_segment_tiles(&segment, 80, tiles, rows);
-            size_t end = 0, least = rows, most = 0;
-            for (size_t i = 0; i < count; i++) {
-                const struct dp_range tile = dp_tile_rows(tiles, rows, count, i);
-                assert_int_equal(tile.begin, end);
-                assert_in_range(tile.count, 1, 6 * threads);
-                assert_true(i + 1 == count || tile.count % threads == 0);
-                least = tile.count < least && i + 1 < count ? tile.count : least;
-                most = tile.count > most ? tile.count : most;
-                end += tile.count;
-            }
-            assert_int_equal(end, rows);
-            assert_true(count == 1 || most - least <= threads);
+        const struct dp_tiles tiles = {6 * 100 * sizeof(float), threads};
+        for (size_t rows = 0; rows <= 80; rows++) {
+            check_bands(tiles, &segment, rows);
+            assert_int_equal(dp_segment_bands(&dense, tiles, rows), 1);
         }
     }
 }
 
+enum { BANDED = 3 * DP_TILE_ROWS_MIN + 2 }; /* of three threads: bands of 4, 5 and 5 rows */
+
+/* A step in bands, whose tiles are as small as they can be, in memory full of NaN; then once more
+ * in what it left, and added to it. */
+static void compare_bands(const struct shape_case *c, const struct streams *streams, int threads)
+{
+    struct dp_stream *stream = stream_on(tested_device(), threads);
+    struct small_model small = small_model_create(c->input, c->layers);
+    struct small_batch batch = small_batch_create(small.model, BANDED);
+    const size_t count = grad_count(small.model);
+    float *plain = unknown(count), *grad = unknown(count), *again = unknown(count);
+    struct dp_pass_call call = batch_call(&batch, 0, BANDED, plain, 0);
+    struct dp_pass *pass = NULL;
+
+    plain_step(&small, &batch, streams->ref, &call, NULL);
+    call.grad = grad;
+    step_poisoned(&batch, stream, 1, &call);
+    assert_gradients_near(small.model, grad, plain, c->splits ? 2e-6 : 2e-5);
+    OK(dp_pass_create(small.model, stream, BANDED, true, &pass));
+    OK(batch_step(&batch, pass, &call));
+    call.grad = again;
+    OK(batch_step(&batch, pass, &call));
+    assert_same_bits(again, grad, count);
+    call.keep = 1;
+    OK(batch_step(&batch, pass, &call));
+    for (size_t i = 0; i < count; i++) {
+        grad[i] *= 2.0f;
+    }
+    assert_gradients_near(small.model, again, grad, 1e-6);
+    dp_pass_destroy(pass);
+    dp_free(plain);
+    dp_free(grad);
+    dp_free(again);
+    small_batch_destroy(&batch);
+    small_model_destroy(&small);
+    stream_close(stream);
+}
+
+static void bands_of_rows_give_the_results_of_all_rows_at_once(void **state)
+{
+    for (size_t i = 0; i < shape_case_count; i++) {
+        compare_bands(&shape_cases[i], *state, 2);
+        compare_bands(&shape_cases[i], *state, 3);
+    }
+}
+
+static void evaluation_in_bands_gives_the_loss_of_all_rows_at_once(void **state)
+{
+    const struct streams *streams = *state;
+
+    for (size_t i = 0; i < shape_case_count; i++) {
+        struct small_model small = small_model_create(shape_cases[i].input, shape_cases[i].layers);
+        struct small_batch batch = small_batch_create(small.model, BANDED);
+        const size_t each = small.model->values[0].count;
+        float expected[2], result[DP_EVALUATION_SUMS], *grad = zeros(grad_count(small.model));
+        const struct dp_pass_call plain = batch_call(&batch, 0, BANDED, grad, 0);
+        struct dp_pass_call call = batch_call(&batch, 0, BANDED, NULL, 0);
+        struct dp_pass *pass = NULL;
+
+        plain_step(&small, &batch, streams->ref, &plain, expected);
+        OK(dp_pass_create(small.model, streams->tested[1], BANDED, false, &pass));
+        OK(dp_pass_prepare(pass, BANDED, false));
+        memcpy(dp_pass_input(pass), batch.input, BANDED * each * sizeof(float));
+        OK(dp_pass_evaluate(pass, &call, result));
+        assert_near(result, expected, 1, 0, 1e-5);
+        dp_pass_destroy(pass);
+        dp_free(grad);
+        small_batch_destroy(&batch);
+        small_model_destroy(&small);
+    }
+}
+
+/* ---- what is left behind ---- */
+
+/* What an earlier batch left, here nothing but NaN, and rows that are not used. */
 static void a_pass_keeps_no_state(void **state)
 {
     const struct streams *streams = *state;
@@ -363,18 +448,15 @@ static void each_tensor_becomes_ready_once_in_reverse_order(void **state)
 
 /* ---- creation ---- */
 
-static void creation_survives_every_failed_allocation(void **state)
+static void check_creation(const struct dp_model *model, struct dp_stream *stream)
 {
-    const struct streams *streams = *state;
-    struct small_model small = small_model_create(shape_cases[13].input, shape_cases[13].layers);
     const size_t live = dp_mem_live();
     dp_status status = DP_ERR_NOMEM;
 
-    dp_log_set_level(DP_LOG_NONE);
     for (int nth = 1; status != DP_OK; nth++) {
         struct dp_pass *pass = NULL;
         dp_mem_fail_nth(nth);
-        status = dp_pass_create(small.model, streams->tested[0], ROWS, true, &pass);
+        status = dp_pass_create(model, stream, ROWS, true, &pass);
         dp_mem_fail_nth(0);
         assert_true(status == DP_OK || status == DP_ERR_NOMEM);
         assert_true((pass != NULL) == (status == DP_OK));
@@ -382,6 +464,16 @@ static void creation_survives_every_failed_allocation(void **state)
         dp_pass_destroy(pass);
         assert_int_equal(dp_mem_live(), live);
     }
+}
+
+static void creation_survives_every_failed_allocation(void **state)
+{
+    const struct streams *streams = *state;
+    struct small_model small = small_model_create(shape_cases[13].input, shape_cases[13].layers);
+
+    dp_log_set_level(DP_LOG_NONE);
+    check_creation(small.model, streams->tested[0]);
+    check_creation(small.model, streams->tested[1]);
     dp_log_set_level(DP_LOG_INFO);
     small_model_destroy(&small);
 }
@@ -391,7 +483,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_gives_the_bits_of_its_layers_one_by_one),
         cmocka_unit_test(tiles_of_rows_give_the_results_of_all_rows_at_once),
-        cmocka_unit_test(threads_share_the_rows_of_each_tile_evenly),
+        cmocka_unit_test(threads_share_the_rows_of_a_segment_evenly),
+        cmocka_unit_test(bands_of_rows_give_the_results_of_all_rows_at_once),
+        cmocka_unit_test(evaluation_in_bands_gives_the_loss_of_all_rows_at_once),
         cmocka_unit_test(a_pass_keeps_no_state),
         cmocka_unit_test(cpu_computes_what_ref_does),
         cmocka_unit_test(passes_over_parts_of_the_rows_add_up_to_one_over_all),

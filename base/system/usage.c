@@ -3,6 +3,7 @@
 #include "base/system/usage.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,14 +16,20 @@
 
 enum { TEXT_BYTES = 8192, PATH_BYTES = 512, LINE_BYTES = 512 };
 
-/* A small file as text; false: it cannot be read. */
+/* A small file as text; false: it cannot be read. Not by fopen(), which takes a new buffer each
+ * time, and asks the kernel for a kilobyte at a time. */
 static bool read_text(char text[TEXT_BYTES], const char *path)
 {
-    FILE *file = fopen(path, "re");
-    const size_t length = file == NULL ? 0 : fread(text, 1, TEXT_BYTES - 1, file);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+    ssize_t got = 1;
 
-    if (file != NULL) {
-        (void)fclose(file);
+    while (file >= 0 && got > 0 && length < TEXT_BYTES - 1) {
+        got = read(file, text + length, TEXT_BYTES - 1 - length);
+        length += got > 0 ? (size_t)got : 0;
+    }
+    if (file >= 0) {
+        (void)close(file);
     }
     text[length] = '\0';
     return length > 0;
@@ -274,29 +281,28 @@ void dp_usage_add(struct dp_usage *sum, const struct dp_usage *from, const struc
     sum->net_bytes = add_known(sum->net_bytes, from->net_bytes, to->net_bytes);
 }
 
-void dp_usage_look(struct dp_usage_brief *out)
+void dp_usage_look(struct dp_usage_brief *brief, bool causes)
 {
     char text[TEXT_BYTES];
     struct rusage used;
     uint64_t pages, shared, ticks;
 
-    memset(out, 0, sizeof(*out));
     if (getrusage(RUSAGE_SELF, &used) == 0) {
-        out->major_faults = (uint64_t)used.ru_majflt;
-        out->peak_bytes = (uint64_t)used.ru_maxrss * 1024;
+        brief->major_faults = (uint64_t)used.ru_majflt;
+        brief->peak_bytes = (uint64_t)used.ru_maxrss * 1024;
     }
     /* NOLINTBEGIN(cert-err34-c): the kernel wrote them */
-    if (read_text(text, "/proc/self/schedstat")) {
-        (void)sscanf(text, "%*u %" SCNu64, &out->queued_ns);
+    if (causes && read_text(text, "/proc/self/schedstat")) {
+        (void)sscanf(text, "%*u %" SCNu64, &brief->queued_ns);
     }
     if (read_text(text, "/proc/self/statm") &&
         sscanf(text, "%*u %" SCNu64 " %" SCNu64, &pages, &shared) == 2) {
-        out->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-        out->own_bytes = (pages - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
+        brief->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+        brief->own_bytes = (pages - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
     }
-    if (read_text(text, "/proc/stat") &&
+    if (causes && read_text(text, "/proc/stat") &&
         sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &ticks) == 1) {
-        out->stolen_ns = ticks * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
+        brief->stolen_ns = ticks * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
     }
     /* NOLINTEND(cert-err34-c) */
 }

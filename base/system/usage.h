@@ -8,6 +8,7 @@
 #ifndef DP_BASE_SYSTEM_USAGE_H
 #define DP_BASE_SYSTEM_USAGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Kinds of threads: name, key in run.json. Threads that libraries start have the main thread's
@@ -29,7 +30,7 @@ enum dp_thread_kind {
 /* The kind of a thread by its name: DP_THREAD_INPUT of "dp-loader". */
 enum dp_thread_kind dp_thread_kind_of(const char *name);
 
-/* What the main thread met lately; cheap enough for every second. */
+/* What the main thread met lately. */
 struct dp_usage_brief {
     uint64_t queued_ns;    /* it was ready, and other threads had its core */
     uint64_t stolen_ns;    /* other virtual machines had cores of this host */
@@ -39,8 +40,9 @@ struct dp_usage_brief {
     uint64_t peak_bytes;   /* most that was ever resident */
 };
 
-/* What cannot be read is 0. */
-void dp_usage_look(struct dp_usage_brief *out);
+/* What cannot be read stays as it was, which is 0 at first. Without causes the two times stay, too:
+ * the kernel counts all CPUs for them, which is too much for ten times a second. */
+void dp_usage_look(struct dp_usage_brief *brief, bool causes);
 
 struct dp_usage {
     uint64_t cpu_ns;                          /* of the process */

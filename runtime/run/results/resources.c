@@ -325,7 +325,7 @@ static void look(struct dp_resources *r, const struct dp_run_job *job, bool stea
     const struct dp_usage_brief before = r->brief_at;
     const bool causes = steady && (r->brief_ns == 0 || now_ns - r->brief_ns >= BRIEF_NS);
 
-    dp_usage_look(&r->brief);
+    dp_usage_look(&r->brief, causes);
     look_at_memory(r, job, steady);
     if (causes) {
         look_for_causes(r, &before, now_ns);

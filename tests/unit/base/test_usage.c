@@ -102,7 +102,7 @@ static void processor_time_of_the_cpus_that_are_meant_is_summed(void **state)
 static void this_process_uses_what_it_uses(void **state)
 {
     struct dp_usage before, after;
-    struct dp_usage_brief brief;
+    struct dp_usage_brief brief = {.queued_ns = UINT64_MAX, .stolen_ns = UINT64_MAX};
     (void)state;
 
     dp_usage_read(&before);
@@ -110,9 +110,12 @@ static void this_process_uses_what_it_uses(void **state)
         dp_usage_read(&after);
     } while (after.cpu_ns - before.cpu_ns < 20000000);
     assert_true(after.minor_faults >= before.minor_faults);
-    dp_usage_look(&brief);
+    dp_usage_look(&brief, false);
     assert_true(brief.rss_bytes > 0 && brief.own_bytes <= brief.rss_bytes);
     assert_true(brief.peak_bytes > 0);
+    assert_true(brief.queued_ns == UINT64_MAX && brief.stolen_ns == UINT64_MAX);
+    dp_usage_look(&brief, true);
+    assert_true(brief.queued_ns < UINT64_MAX && brief.stolen_ns < UINT64_MAX);
 }
 
 static void a_counter_of_energy_that_begins_again_goes_on(void **state)

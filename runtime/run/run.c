@@ -116,6 +116,9 @@ static dp_status between_steps(struct dp_training *run, uint64_t step)
     const bool last = step == job->total_steps, scheduled = dp_evaluation_scheduled(job, step);
     const bool saves = last || outcome->save_requested || save_scheduled(job, step);
 
+    if (saves || scheduled || step == run->figures.baseline.step) { /* which may take long */
+        dp_figures_flush(&run->figures);
+    }
     if (dp_outcome_goes_on(outcome) && saves) {
         DP_TRY(compare_ranks(job->trainer));
     }
@@ -456,6 +459,7 @@ static dp_status run_once(struct dp_training *run, struct dp_kept_run *kept, boo
     dp_progress_end(&run->figures.progress);
     *shrinks = dp_shrink_may(run, status, kept);
     if (!*shrinks && !ends_together(&run->outcome, status)) {
+        dp_figures_flush(&run->figures);
         dp_world_abort(run->job.world, dp_status_exit(status));
     }
     dp_run_teardown(run);

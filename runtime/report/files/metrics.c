@@ -19,6 +19,11 @@
 
 enum { NUMBER_BYTES = 32, LINE_BYTES = 512 };
 
+struct dp_metrics_late {
+    double time;
+    struct dp_metrics_step step;
+};
+
 static double now_s(void)
 {
     struct timespec now;
@@ -58,6 +63,18 @@ static dp_status open_lines(int *fd, const char *path, bool append)
     return DP_OK;
 }
 
+static void release(struct dp_metrics *metrics)
+{
+    if (metrics->fd >= 0) {
+        (void)close(metrics->fd);
+    }
+    dp_free(metrics->waiting);
+    dp_free(metrics->late);
+    metrics->waiting = NULL;
+    metrics->late = NULL;
+    metrics->fd = -1;
+}
+
 dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool append)
 {
     struct dp_metrics opened = {.fd = -1};
@@ -69,27 +86,26 @@ dp_status dp_metrics_open(struct dp_metrics *metrics, const char *path, bool app
     (void)snprintf(opened.path, sizeof(opened.path), "%s", path);
     DP_TRY(open_lines(&opened.fd, path, append));
     opened.waiting = dp_zalloc(1, DP_METRICS_ROOM);
-    if (opened.waiting == NULL) {
+    opened.late = dp_zalloc(DP_METRICS_STEPS, sizeof(*opened.late));
+    if (opened.waiting == NULL || opened.late == NULL) {
         status = DP_FAIL(DP_ERR_NOMEM, "%s", path);
     } else if (append) {
         status = end_torn_line(opened.fd, path);
     }
     if (status != DP_OK) {
-        dp_metrics_close(&opened);
+        release(&opened);
         return status;
     }
     *metrics = opened;
+    (void)pthread_mutex_init(&metrics->mutex, NULL);
     return DP_OK;
 }
 
 void dp_metrics_close(struct dp_metrics *metrics)
 {
-    if (metrics->fd >= 0) {
-        (void)close(metrics->fd);
-    }
-    dp_free(metrics->waiting);
-    metrics->waiting = NULL;
-    metrics->fd = -1;
+    (void)!dp_metrics_flush(metrics); /* the file may have been given up */
+    (void)pthread_mutex_destroy(&metrics->mutex);
+    release(metrics);
 }
 
 /* The number after `key` in a line, which ends with a line end; -1: it has none. */
@@ -215,10 +231,18 @@ static dp_status write_waiting(struct dp_metrics *m, bool must)
     return DP_OK;
 }
 
+enum urgency {
+    LATER, /* another line follows */
+    NOW,   /* if it can be; else it waits */
+    MUST   /* or it is an error */
+};
+
 /* Adds a line to those that wait, which mostly are none, and writes them. */
-static dp_status write_line(struct dp_metrics *m, const char *line, size_t length, bool must)
+static dp_status write_line(struct dp_metrics *m, const char *line, size_t length,
+                            enum urgency urgency)
 {
     const uint64_t now_ns = m->failing_ns == 0 ? 0 : dp_now_ns();
+    const bool must = urgency == MUST;
     bool fits;
 
     if (length > DP_METRICS_ROOM - m->waiting_bytes) {
@@ -229,7 +253,8 @@ static dp_status write_line(struct dp_metrics *m, const char *line, size_t lengt
         memcpy(m->waiting + m->waiting_bytes, line, length);
         m->waiting_bytes += length;
     }
-    if (must || m->failing_ns == 0 || now_ns - m->tried_ns >= DP_METRICS_RETRY_NS) {
+    if (must ||
+        (urgency == NOW && (m->failing_ns == 0 || now_ns - m->tried_ns >= DP_METRICS_RETRY_NS))) {
         DP_TRY(write_waiting(m, must));
     }
     m->given_up = m->given_up || !fits ||
@@ -248,24 +273,65 @@ static const char *number(char text[NUMBER_BYTES], double value, int digits)
     return text;
 }
 
-dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_step *step)
+static int step_line(char line[LINE_BYTES], const struct dp_metrics_late *late)
 {
-    char line[LINE_BYTES], loss[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES],
-        time_ms[NUMBER_BYTES], scaling[64] = "";
-    int length;
+    const struct dp_metrics_step *step = &late->step;
+    char loss[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES], time_ms[NUMBER_BYTES];
+    char scaling[64] = "";
 
     if (step->loss_scale > 0.0) {
         (void)snprintf(scaling, sizeof(scaling), ",\"loss_scale\":%.0f,\"skipped\":%s",
                        step->loss_scale, step->skipped ? "true" : "false");
     }
-    length = snprintf(
-        line, sizeof(line),
+    return snprintf(
+        line, LINE_BYTES,
         "{\"type\":\"step\",\"time\":%.3f,\"step\":%" PRId64 ",\"epoch\":%d,\"loss\":%s,"
         "\"lr\":%s,\"samples_per_second\":%s,\"step_ms\":%s%s}\n",
-        now_s(), step->step, step->epoch, number(loss, step->loss, 9), number(lr, step->lr, 9),
+        late->time, step->step, step->epoch, number(loss, step->loss, 9), number(lr, step->lr, 9),
         number(rate, step->samples_per_second, 7), number(time_ms, step->step_ms, 6), scaling);
+}
 
-    return write_line(metrics, line, (size_t)length, false);
+/* Writes the lines of steps that wait, in one go. */
+static dp_status write_late(struct dp_metrics *m)
+{
+    dp_status status = DP_OK;
+    char line[LINE_BYTES];
+
+    for (int i = 0; i < m->late_count; i++) {
+        const int length = step_line(line, &m->late[i]);
+        status = write_line(m, line, (size_t)length, i == m->late_count - 1 ? NOW : LATER);
+    }
+    m->late_count = 0;
+    return status;
+}
+
+dp_status dp_metrics_flush(struct dp_metrics *metrics)
+{
+    dp_status status;
+
+    if (pthread_mutex_trylock(&metrics->mutex) != 0) {
+        return DP_OK;
+    }
+    status = write_late(metrics);
+    (void)pthread_mutex_unlock(&metrics->mutex);
+    return status;
+}
+
+/* While lines cannot be written each step tries to, and finds out when the file is given up. */
+dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_step *step)
+{
+    const uint64_t now_ns = dp_now_ns();
+    dp_status status = DP_OK;
+
+    (void)pthread_mutex_lock(&metrics->mutex);
+    metrics->late[metrics->late_count++] = (struct dp_metrics_late){now_s(), *step};
+    if (now_ns >= metrics->late_ns + DP_METRICS_LATE_NS ||
+        metrics->late_count == DP_METRICS_STEPS || metrics->failing_ns != 0) {
+        metrics->late_ns = now_ns;
+        status = write_late(metrics);
+    }
+    (void)pthread_mutex_unlock(&metrics->mutex);
+    return status;
 }
 
 /* The step of the last line about one, as far as the end of the file reaches; -1: there is none. */
@@ -289,6 +355,7 @@ static int64_t last_step(const struct dp_metrics *m)
 
 dp_status dp_metrics_step_once(struct dp_metrics *metrics, const struct dp_metrics_step *step)
 {
+    DP_TRY(dp_metrics_flush(metrics));
     return last_step(metrics) < step->step ? dp_metrics_step(metrics, step) : DP_OK;
 }
 
@@ -302,7 +369,12 @@ static dp_status write_object(struct dp_metrics *metrics, const struct dp_json *
     DP_TRY(dp_json_dump(object, 0, DP_JSON_READABLE + 3, &line)); /* time to the millisecond */
     length = strlen(line);
     line[length] = '\n'; /* in place of the NUL */
-    status = write_line(metrics, line, length + 1, must);
+    (void)pthread_mutex_lock(&metrics->mutex);
+    status = write_late(metrics);
+    if (status == DP_OK || must) {
+        status = write_line(metrics, line, length + 1, must ? MUST : NOW);
+    }
+    (void)pthread_mutex_unlock(&metrics->mutex);
     dp_free(line);
     return status;
 }

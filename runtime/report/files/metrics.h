@@ -1,8 +1,12 @@
 /*
  * metrics.h - metrics.jsonl: what happens in a run, one JSON object a line, readable at any time.
  *
- * Each line is one write, so a killed run leaves whole lines, but for the last at most. Every line
+ * Lines are written whole, so a killed run leaves whole lines, but for the last at most. Every line
  * has "type" and "time" (seconds since 1970). Numbers that are not finite are null.
+ *
+ * A write takes tens of microseconds after a step that has used the caches, so lines about steps
+ * wait for DP_METRICS_LATE_NS at most, where more steps end meanwhile: those that a killed process
+ * had not written are lost.
  *
  * On a full disk lines wait in memory, and are written once there is room: none is lost. After
  * DP_METRICS_PATIENCE_NS, or when that memory is full, the file is given up, so that the run can
@@ -11,6 +15,7 @@
 #ifndef DP_RUNTIME_REPORT_FILES_METRICS_H
 #define DP_RUNTIME_REPORT_FILES_METRICS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,15 +24,21 @@
 #include "runtime/report/summary.h"
 
 enum { DP_METRICS_ROOM = 64 * 1024 }; /* some 300 lines */
+enum { DP_METRICS_STEPS = 64 };       /* that wait to be written together */
+#define DP_METRICS_LATE_NS 100000000u
 #define DP_METRICS_PATIENCE_NS 30000000000u
 #define DP_METRICS_RETRY_NS 1000000000u
 #define DP_METRICS_WARN_NS 60000000000u /* from one warning to the next, at least */
 
 /* The open file. The path is copied. Times are dp_now_ns(); 0: never. */
 struct dp_metrics {
+    pthread_mutex_t mutex; /* protects all but the path */
     int fd;
     bool given_up;
-    char *waiting; /* owned, [DP_METRICS_ROOM]: what could not be written yet */
+    struct dp_metrics_late *late; /* owned, [DP_METRICS_STEPS]: steps that have no line yet */
+    int late_count;
+    uint64_t late_ns; /* when such lines were last written */
+    char *waiting;    /* owned, [DP_METRICS_ROOM]: what could not be written yet */
     size_t waiting_bytes;
     uint64_t failing_ns; /* since when; 0: nothing waits */
     uint64_t tried_ns, warned_ns;
@@ -83,7 +94,10 @@ DP_CHECKED dp_status dp_metrics_resume(struct dp_metrics *metrics,
                                        const char *checkpoint);
 DP_CHECKED dp_status dp_metrics_step(struct dp_metrics *metrics,
                                      const struct dp_metrics_step *step);
-/* The same for a step whose line may be there already, or may not: whoever wrote there may have
+/* Writes the lines of steps that wait. From another thread, where the one that adds them may be in
+ * the middle of a write that never returns: does nothing then. Errors: as of a step. */
+DP_CHECKED dp_status dp_metrics_flush(struct dp_metrics *metrics);
+/* Adds a step whose line may be there already, or may not: whoever wrote there may have
  * died. Errors: DP_ERR_WRITE, DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_metrics_step_once(struct dp_metrics *metrics,
                                           const struct dp_metrics_step *step);

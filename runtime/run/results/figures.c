@@ -160,6 +160,13 @@ dp_status dp_figures_add_step(struct dp_figures *f, const struct dp_run_job *job
     return f->metrics_open ? show_step(f, job, result) : DP_OK;
 }
 
+void dp_figures_flush(struct dp_figures *f)
+{
+    if (f->metrics_open) {
+        (void)!dp_metrics_flush(&f->metrics);
+    }
+}
+
 static dp_status show_evaluation(struct dp_figures *f, const struct dp_run_job *job,
                                  const struct dp_eval_answer *answer)
 {

@@ -73,6 +73,10 @@ void dp_figures_time_step(struct dp_figures *figures, const struct dp_run_job *j
 DP_CHECKED dp_status dp_figures_add_step(struct dp_figures *figures, const struct dp_run_job *job,
                                          const struct dp_step_result *result);
 
+/* Writes what waits to be written with later steps. A file that is given up is no error here,
+ * either. */
+void dp_figures_flush(struct dp_figures *figures);
+
 /* An evaluation of the weights after the last step begins: the mean of the losses up to there goes
  * with it. */
 void dp_figures_end_losses(struct dp_figures *figures);

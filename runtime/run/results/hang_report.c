@@ -66,8 +66,9 @@ static void write_reports(const struct dp_run_job *job)
 
 static void report_hang(void *context, const char *cause)
 {
-    const struct dp_training *run = context;
+    struct dp_training *run = context;
 
+    dp_figures_flush(&run->figures);
     write_end(run, DP_RUN_HUNG, cause);
     write_reports(&run->job);
 }
@@ -75,8 +76,9 @@ static void report_hang(void *context, const char *cause)
 /* mpirun ends this rank soon, so what matters most comes first. */
 static void report_loss(void *context, const char *cause)
 {
-    const struct dp_training *run = context;
+    struct dp_training *run = context;
 
+    dp_figures_flush(&run->figures);
     if (has_folder(run)) {
         write_end(run, DP_RUN_ERROR, cause);
     }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "runtime/report/files/metrics.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
@@ -298,7 +299,49 @@ static dp_status note(struct dp_metrics *metrics, int64_t number)
     struct dp_metrics_step numbered = step;
 
     numbered.step = number;
-    return dp_metrics_step(metrics, &numbered);
+    DP_TRY(dp_metrics_step(metrics, &numbered));
+    return dp_metrics_flush(metrics);
+}
+
+/* How many lines the file has. */
+static int line_count(void)
+{
+    static char text[64 * 1024];
+    int lines = 0;
+
+    (void)scratch_read(scratch_path("m"), text, sizeof(text));
+    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) {
+        lines++;
+    }
+    return lines;
+}
+
+static void steps_that_follow_quickly_are_written_together(void **state)
+{
+    struct dp_metrics metrics;
+    (void)state;
+
+    assert_int_equal(dp_metrics_open(&metrics, scratch_path("m"), false), DP_OK);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    assert_int_equal(line_count(), 1);                /* the last ones were long ago, */
+    metrics.late_ns = dp_now_ns() + 1000000000000000; /* and now they are not */
+    for (int i = 1; i < DP_METRICS_STEPS; i++) {
+        assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+        assert_int_equal(line_count(), 1);
+    }
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK); /* no room for more */
+    assert_int_equal(line_count(), 1 + DP_METRICS_STEPS);
+    metrics.late_ns = dp_now_ns() + 1000000000000000;
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    assert_int_equal(dp_metrics_eval(&metrics, &eval), DP_OK); /* after the step */
+    assert_int_equal(line_count(), 3 + DP_METRICS_STEPS);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    assert_int_equal(dp_metrics_flush(&metrics), DP_OK);
+    assert_int_equal(line_count(), 4 + DP_METRICS_STEPS);
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    dp_metrics_close(&metrics);
+    assert_int_equal(line_count(), 5 + DP_METRICS_STEPS);
+    assert_int_equal(dp_mem_live(), 0);
 }
 
 static void lines_wait_until_the_disk_has_space(void **state)
@@ -410,6 +453,7 @@ int main(void)
         WITH_FOLDER(a_line_that_may_be_there_is_written_once),
         WITH_FOLDER(lost_ranks_are_in_the_line_about_going_on),
         WITH_FOLDER(nul_bytes_damage_only_their_own_lines),
+        WITH_FOLDER(steps_that_follow_quickly_are_written_together),
         WITH_FOLDER(lines_wait_until_the_disk_has_space),
         WITH_FOLDER(a_disk_that_stays_full_ends_the_run),
         WITH_FOLDER(metrics_are_not_written_to_pipes_or_through_links),

@@ -187,6 +187,24 @@ host; root sees all.
 
 Reports have colour on a terminal alone, and none where `NO_COLOR` is set or `TERM` is `dumb`.
 
+## Prometheus
+
+`report.prometheus: /var/lib/node_exporter/lockstep.prom` keeps a file for the textfile collector of
+Prometheus' node_exporter: steps, losses, rates, and `lockstep_running`, which is 1 while the run
+goes on. It is replaced every 10 s, after a step, and when the run ends or loses a rank. If all
+processes of a job are killed at once, nobody is left to say so: `lockstep_running` stays 1, and
+`lockstep_last_update_timestamp_seconds` stays where it is. An alert looks at both, and allows for
+the longest evaluation:
+
+```yaml
+- alert: LockstepRunGone
+  expr: lockstep_running == 1 and time() - lockstep_last_update_timestamp_seconds > 300
+```
+
+`lockstep_last_line_timestamp_seconds` is when `metrics.jsonl` got its last line. What a process
+left that was killed while it wrote, a file named `lockstep.prom.tmp-PID-N`, the next run with this
+file on the same host deletes.
+
 ## Resources
 
 Every run counts what it uses: after each of the first 64 steps, and then ten times a second, it

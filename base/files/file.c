@@ -267,8 +267,7 @@ dp_status dp_file_sync_folder(const char *path)
     return status;
 }
 
-/* "runs/a/run.json" -> "runs/a", "run.json" -> ".", "/run.json" -> "/". */
-static void folder_of(const char *path, char *folder)
+void dp_file_folder(const char *path, char folder[DP_PATH_BYTES])
 {
     const char *slash = strrchr(path, '/');
     const size_t length = slash == NULL ? 0 : (size_t)(slash - path);
@@ -326,7 +325,7 @@ dp_status dp_file_replace_unless(const char *path, const void *data, size_t byte
         (void)dp_disk_unlink(temporary);
         return status;
     }
-    folder_of(path, folder);
+    dp_file_folder(path, folder);
     return dp_file_sync_folder(folder);
 }
 

@@ -122,6 +122,10 @@ DP_CHECKED dp_status dp_file_take_at(int fd, const char *path, size_t at, void *
  */
 DP_CHECKED dp_status dp_file_read(const char *path, size_t most, char **text, size_t *bytes);
 
+/* The folder that a file lies in: "runs/a/run.json" -> "runs/a", "run.json" -> ".",
+ * "/run.json" -> "/". */
+void dp_file_folder(const char *path, char folder[DP_PATH_BYTES]);
+
 /* Writes "folder/name" to out[DP_PATH_BYTES]. Errors: DP_ERR_ARG if that is too long. */
 DP_CHECKED dp_status dp_file_join(char *out, const char *folder, const char *name);
 

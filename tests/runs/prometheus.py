@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """report.prometheus: a file that Prometheus' own parser reads, replaced while the run goes on."""
 import json
+import os
 import re
 import signal
 import subprocess
@@ -86,6 +87,27 @@ def case_a_run_that_lost_a_rank_does_not_go_on():
     check(any(killed(f"out-{i}", path) for i in range(3)), f"it goes on:\n{path.read_text()}")
     steps = figures(path)["lockstep_steps_total"][0]
     check(steps >= 5, f"only {steps} steps, as of the beginning")
+
+
+def case_a_run_that_is_killed_whole_is_known_by_its_last_update():
+    path, now = harness.scratch / "lockstep.prom", harness.time.time()
+    started, _ = begin(small_cfg(), "--set", f"report.prometheus={path}", ranks=2)
+    harness.end_all(started.mark)
+    started.finish()
+    found = figures(path)
+    same(found["lockstep_running"][0], 1, "whether it goes on, as far as anybody could say")
+    updated = found["lockstep_last_update_timestamp_seconds"][0]
+    check(now - 1 <= updated <= harness.time.time(), f"{updated}, not after {now}")
+
+
+def case_what_a_killed_process_left_is_deleted():
+    path = harness.scratch / "lockstep.prom"
+    left = [f"{path}.tmp-999999999-0", f"{path}.tmp-999999999-7"]
+    stays = [f"{path}.tmp-{os.getpid()}-0", f"{path}.tmp", f"{harness.scratch}/other.prom.tmp-9-0"]
+    for name in left + stays:
+        harness.pathlib.Path(name).write_text("lockstep_")
+    train_well(small_cfg(), "--out", harness.scratch / "out", "--set", f"report.prometheus={path}")
+    same([name for name in left + stays if os.path.exists(name)], stays, "what stays")
 
 
 def case_a_file_that_cannot_be_written_is_one_line():

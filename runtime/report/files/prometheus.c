@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#include "base/files/folder.h"
 
 /* A label has room for a name of which each byte is escaped. */
 enum { LABEL_BYTES = 2 * DP_HISTORY_NAME, LINE_BYTES = 512, TEXT_BYTES = 16 * 1024 };
@@ -64,6 +67,8 @@ dp_status dp_prometheus_write(const struct dp_run_record *r, const char *path)
          eval != NULL ? eval->test_accuracy : none},
         {"lockstep_scaling_efficiency", "gauge", "Of a run that has ended, against one rank.",
          r->has_summary ? r->summary.scaling_efficiency : none},
+        {"lockstep_last_update_timestamp_seconds", "gauge", "When this file was written.",
+         (double)time(NULL)},
         {"lockstep_last_line_timestamp_seconds", "gauge", "When metrics.jsonl got its last line.",
          h->last_time},
     };
@@ -89,4 +94,13 @@ dp_status dp_prometheus_write(const struct dp_run_record *r, const char *path)
         }
     }
     return dp_file_replace(path, text, used);
+}
+
+void dp_prometheus_clean(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    char folder[DP_PATH_BYTES];
+
+    dp_file_folder(path, folder);
+    dp_folder_clean(folder, &name, 1);
 }

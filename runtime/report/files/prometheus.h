@@ -13,4 +13,7 @@
  * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_prometheus_write(const struct dp_run_record *record, const char *path);
 
+/* Deletes what processes of this host that were killed while they replaced the file have left. */
+void dp_prometheus_clean(const char *path);
+
 #endif

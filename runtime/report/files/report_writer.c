@@ -105,6 +105,7 @@ dp_status dp_report_writer_create(const struct dp_report_writer_config *config,
         status = dp_run_record_create(config->folder, &w->record);
     }
     if (status == DP_OK && w->prometheus != NULL) {
+        dp_prometheus_clean(w->prometheus);
         status = dp_prometheus_write(w->record, w->prometheus);
     }
     if (status == DP_OK && config->tensorboard) {

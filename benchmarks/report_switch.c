@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/mem.h"
 #include "base/system/usage.h"
 #include "base/trace.h"
 #include "collectives/core/shm_barrier.h"
@@ -89,6 +90,7 @@ static struct {
     long long first, steps, blocks, step; /* `step`: how many have begun */
     char path[512];
     uint64_t begin[COUNTS];
+    uint64_t *step_ns, last_ns; /* of the steps of a block, from each one's begin to the next */
     FILE *out;
 } plan;
 
@@ -149,10 +151,18 @@ static void begin_plan(void)
     }
     (void)snprintf(plan.path + strlen(plan.path), 12, ".%d", dp_world_launch_rank());
     plan.out = fopen(plan.path, "w");
-    if (plan.out == NULL) {
+    plan.step_ns = dp_zalloc((size_t)plan.steps, sizeof(*plan.step_ns));
+    if (plan.out == NULL || plan.step_ns == NULL) {
         perror(plan.path);
         exit(74);
     }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+    return (left > right) - (left < right);
 }
 
 static void write_block(long long block)
@@ -160,12 +170,14 @@ static void write_block(long long block)
     uint64_t now[COUNTS];
 
     read_counts(now);
+    qsort(plan.step_ns, (size_t)plan.steps, sizeof(*plan.step_ns), ascending);
     (void)fprintf(plan.out, "{\"block\": %lld, \"on\": %d", block, atomic_load(&on));
     for (int i = 0; i < COUNTS; i++) {
         (void)fprintf(plan.out, ", \"%s\": %llu", names[i],
                       (unsigned long long)(now[i] - plan.begin[i]));
     }
-    (void)fprintf(plan.out, "}\n");
+    (void)fprintf(plan.out, ", \"median_ns\": %llu}\n",
+                  (unsigned long long)plan.step_ns[plan.steps / 2]);
 }
 
 /* Thue-Morse: the parity of the bits of the pair's number. */
@@ -179,6 +191,10 @@ static void turn(void)
 {
     const long long into = plan.step - plan.first, block = plan.steps > 0 ? into / plan.steps : 0;
 
+    if (plan.out != NULL && into > 0) {
+        plan.step_ns[(into - 1) % plan.steps] = dp_now_ns() - plan.last_ns;
+        plan.last_ns = dp_now_ns();
+    }
     if (plan.step == 0) {
         begin_plan();
     } else if (plan.out != NULL && into == 0) {
@@ -192,8 +208,10 @@ static void turn(void)
         if (block == plan.blocks) {
             (void)fclose(plan.out);
             plan.out = NULL;
+            dp_free(plan.step_ns);
         }
         read_counts(plan.begin);
+        plan.last_ns = dp_now_ns();
     }
     plan.step++;
 }

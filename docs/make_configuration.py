@@ -208,10 +208,10 @@ file on the same host deletes.
 ## Resources
 
 Every run counts what it uses: after each of the first 64 steps, and then ten times a second, it
-looks at memory and into `/proc` (`report.resources: false` leaves that out). 77 such looks of 80 us
-took 0.11 % of a run of 4.8 s of steady steps, and take less of longer ones; the thread of page and
-events took 0.02 % of a core. With all reports lenet reached 0.993 of its samples/s without them, in
-a measurement that is sure only to 0.006 (`benchmarks/results/report_cost.json`).
+looks at memory and into `/proc` (`report.resources: false` leaves that out). All that reports do,
+and measuring that no option leaves out, takes 0.3 % of the steps of mlp and lenet, counted within a
+run; of steps under a millisecond it takes more than half a percent, since each step costs rank 0
+two or three microseconds ([the measurement](../benchmarks/results/README.md#what-reports-cost)).
 
 * **Memory** by purpose, as the program allocates it; of the libraries' memory their code and their
   part of the heap. What is resident beside that is `unexplained`, and said where it is more than a

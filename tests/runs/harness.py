@@ -38,7 +38,7 @@ program = "ddp_train"  # what is started
 CROWDED = re.compile(r"\d+ ranks share \d+ cores? of this node")  # a warning on small machines
 # mpirun's own, now and then: where the agent that it starts on a host was quicker than itself, and
 # where it closes what its event loop still has.
-RACE = re.compile(r".*plm:rsh: Warning: setpgid.*\n|\[warn\] Epoll .* Bad file descriptor\n")
+RACE = re.compile(r".*plm:[rs]sh: Warning: setpgid.*\n|\[warn\] Epoll .* Bad file descriptor\n")
 
 
 class Skipped(Exception):

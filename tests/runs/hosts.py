@@ -32,6 +32,15 @@ def start(hosts, ranks, *arguments, before=":", rate="1gbit", env=None):
                             script, "sh"])
 
 
+def name_of(pid):
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def parent_of(pid):
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
 def ranks_in(started):
     """Rank -> process id, on all hosts of the lab that a command runs in."""
     todo, spaces = [started.process.pid], set()
@@ -44,7 +53,7 @@ def ranks_in(started):
     for pid in sorted(netlab.processes_in("pid", spaces)):  # a guard of a rank comes before it
         with contextlib.suppress(OSError):
             words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
+            if name_of(pid) == name:
                 found |= {int(word.split(b"=")[1]): pid for word in words
                           if word.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))}
     return found
@@ -119,7 +128,9 @@ def case_a_death_that_mpirun_is_slow_to_notice_has_its_exit_code():
                     "train.hang_timeout_s=3", "--out", harness.scratch / "out")
     started.wait_for("step 5", lambda: steps_done(harness.scratch / "out") >= 5)
     victim = ranks_in(started)[3]
-    daemon = int(pathlib.Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
+    daemon = victim  # what has started it, or its guard
+    while name_of(daemon) == name_of(victim):
+        daemon = parent_of(daemon)
     os.kill(daemon, signal.SIGSTOP)
     os.kill(victim, signal.SIGKILL)
     time.sleep(6)  # longer than a rank waits where its launcher may be one that ends nobody

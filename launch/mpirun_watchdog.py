@@ -15,10 +15,11 @@ Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, 
 LOCKSTEP_MPIRUN names another mpirun than the first of the PATH. MPICH's (Hydra) kills all ranks as
 soon as one ends, and returns 0 if that one does: it is asked to leave that to the ranks, which find
 out who died; its exit code for a signal becomes 128 + the signal. Requests to save or to stop go to
-the ranks of this host. Open MPI 5's (PRRTE) prints a
-banner about each job that fails, also if asked not to, and now and then a line about a rank that it
-cannot reach any more; a rank of MPICH that ends the job prints a line about that: these are left
-out, so that our line is last.
+the ranks of this host. Open MPI 5's (PRRTE) prints a banner about each job that fails, also if
+asked not to, and now and then a line about a rank that it cannot reach any more, or about banners
+of several ranks; its ranks one about MPI's memory of a host where it has to outlive dead ranks; a
+rank of MPICH that ends the job prints a line about that: these are left out, so that our line is
+last.
 """
 import signal
 
@@ -55,7 +56,12 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
-           b"prterun has exited due to process rank", b"MPI_ABORT was invoked on rank")
+           b"prterun has exited due to process rank", b"MPI_ABORT was invoked on rank",
+           b"is not tested for post-failure\n")
+# What it prints where more ranks than one have sent such a text.
+MORE = b" more process"
+MORE_SENT = re.compile(
+    rb"\d+ more process(es)? ha(s|ve) sent help message help-mpi-(api|ft)\.txt / .*\n")
 ABORT, CALLED = b"Abort(", b"): application called MPI_Abort("  # what MPICH prints for MPI_Abort
 # What PRRTE prints where a rank ends before it is told that the job does; and its begin.
 UNREACHED = re.compile(
@@ -85,12 +91,15 @@ def program():
 
 def may_be_noise(line):
     """Whether a line, or what has come of it, begins like one that is left out."""
+    after = line.lstrip(b"0123456789")
     return (line.startswith(ABORT) or ABORT.startswith(line)
+            or (after != line and (after.startswith(MORE) or MORE.startswith(after)))
             or UNREACHED_BEGIN.fullmatch(line) is not None)
 
 
 def is_noise(line):
-    return (line.startswith(ABORT) and CALLED in line) or UNREACHED.fullmatch(line) is not None
+    return (line.startswith(ABORT) and CALLED in line) or any(
+        pattern.fullmatch(line) for pattern in (UNREACHED, MORE_SENT))
 
 
 def copy_without_banner(source, target):

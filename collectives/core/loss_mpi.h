@@ -14,7 +14,7 @@ const char *dp_mpi_why_no_shrink(void);
 bool dp_mpi_is_loss(int code);
 
 /* Whether a call of MPI failed as one does whose peer has gone, and maybe for another reason: MPICH
- * does not say. Local. */
+ * does not say. Local. Open MPI's before 5.0 do not return where a peer has gone. */
 bool dp_mpi_may_be_loss(int code);
 
 #endif

@@ -54,11 +54,11 @@ struct dp_failure_detector {
     bool told;                    /* it has */
     uint64_t expected_ns;         /* since when its end is expected; 0: it is not */
     bool reports_loss;            /* it has reported a rank or host that is lost */
-    uint64_t ended_ns;            /* when another host was found to have; 0: none was */
     dp_hang_hook *hook;           /* under the mutex */
     void *hook_context;
     dp_hang_hook *loss_hook; /* under the mutex, too */
     void *loss_context;
+    atomic_uint_fast64_t ended_ns; /* when another host was found to have; 0: none was */
 };
 
 /* How long ranks may take to go on without one that has died: as long as a start. */
@@ -279,10 +279,11 @@ static bool ends_elsewhere(struct dp_failure_detector *detector)
     if (dp_hang_gather_knows(detector->config.gather, DP_HANG_DEATH)) {
         dp_watchdog_note_end(watchdog);
     }
-    if (detector->ended_ns == 0 && dp_watchdog_ends(watchdog)) {
-        detector->ended_ns = dp_now_ns();
+    if (atomic_load(&detector->ended_ns) == 0 && dp_watchdog_ends(watchdog)) {
+        atomic_store(&detector->ended_ns, dp_now_ns());
     }
-    return detector->ended_ns != 0 && dp_now_ns() - detector->ended_ns < ends_ns;
+    return dp_failure_detector_ends(detector) &&
+           dp_now_ns() - atomic_load(&detector->ended_ns) < ends_ns;
 }
 
 /* Whether another host has found that ranks make no progress: the rank that reports for this one
@@ -438,6 +439,11 @@ void dp_failure_detector_expect_end(struct dp_failure_detector *detector)
         detector->expected_ns = dp_now_ns();
         (void)pthread_mutex_unlock(&detector->mutex);
     }
+}
+
+bool dp_failure_detector_ends(const struct dp_failure_detector *detector)
+{
+    return detector != NULL && atomic_load(&detector->ended_ns) != 0;
 }
 
 bool dp_failure_detector_hung(const struct dp_failure_detector *detector)

@@ -62,6 +62,9 @@ bool dp_failure_detector_hung(const struct dp_failure_detector *detector);
 /* Whether a rank was seen to be lost. false for NULL. */
 bool dp_failure_detector_lost(const struct dp_failure_detector *detector);
 
+/* Whether another host has reported a death, which ends the job. false for NULL. */
+bool dp_failure_detector_ends(const struct dp_failure_detector *detector);
+
 /* Ranks are about to go on without one that is lost, and then have another failure detector. From
  * now on this one looks at nothing, but ends the job if it still exists after five minutes. NULL is
  * ignored. */

@@ -34,9 +34,8 @@ enum { MPIRUN_S = 30 };
 /* How long the failure detector may take to see why a wait ended. */
 static const uint64_t find_ns = 5000000000;
 
-/* How long the failure detector, or the guard of a rank that has died, may take to end this rank's
- * waits after MPI has returned an error. */
-static const uint64_t explain_ns = (DP_GUARD_S + 5) * 1000000000ull;
+/* How long it may take until somebody has found out why a call of MPI failed. */
+static const uint64_t explain_ns = 8000000000;
 
 /* Of all ranks of the world that is there, or comes next. */
 static MPI_Comm everyone = MPI_COMM_WORLD;
@@ -46,16 +45,19 @@ static pthread_mutex_t farewell_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_world *the_world;
 static bool asked_to_end;
 
-/* Whether a call of MPI failed since a rank has died: the failure detector then ends all waits. A
- * rank that is not told of it is ended by the launcher meanwhile. */
+/* Whether a call of MPI failed since a rank has died: then the failure detector ends all waits.
+ * Where that was seen on another host only, the launcher ends this rank. */
 static bool is_lost(void *context)
 {
     struct dp_world *world = context;
     struct dp_backoff backoff = {.cancel = &world->cancel};
+    bool ends = false;
 
-    while (backoff.waited_ns < explain_ns && dp_backoff_wait(&backoff)) {
+    while (backoff.waited_ns < (ends ? MPIRUN_S * 1000000000ull : explain_ns) &&
+           dp_backoff_wait(&backoff)) {
+        ends = dp_failure_detector_ends(world->detector);
     }
-    return atomic_load(&world->cancel) != 0;
+    return ends || atomic_load(&world->cancel) != 0;
 }
 
 /* Each run of white space becomes one space. */

@@ -14,12 +14,12 @@ from harness import begin, check, run_json, same, small_cfg, steps_done, train
 QUICK = ("--set", "train.hang_timeout_s=2", "--set", "train.eval_every=0")
 
 
-def hang(fault, culprit, row):
+def hang(fault, culprit, row, env=None):
     """A run with this fault: `row` is the table's row of the rank that is named, and what follows.
     """
     out = harness.scratch / fault.replace(":", "-")
     result = train(small_cfg(), *harness.endless(), *QUICK, "--out", out, ranks=2,
-                   env={"DP_FAULT": fault, "TMPDIR": str(harness.scratch)})
+                   env={"DP_FAULT": fault, "TMPDIR": str(harness.scratch), **(env or {})})
     same(result.code, 76, f"the exit code of\n{result}\n")
     for what in (r"warning: rank \d \(\S+\): no progress for \d+\.\d s: did not arrive: "
                  rf"rank {culprit} \(\S+\): ", r"\nrank host +step bucket phase +since_s ", row,

@@ -218,7 +218,7 @@ exit 70
         same((done.stderr, done.returncode), (f"lockstep: error\n{other}", 70), f"for {other!r}")
 
 
-def case_a_line_of_open_mpi_5_about_a_rank_that_has_ended_is_left_out():
+def case_lines_of_open_mpi_5_about_ranks_that_have_ended_are_left_out():
     """What 5.0.11 printed; and others that begin as it does."""
     head = "[vm-1.local:02397] PMIX ERROR: PMIX_ERR_"
     line = (f"{head}UNREACH in file /openmpi-5.0.11/3rd-party/openpmix/src/server/pmix_server.c at "
@@ -228,7 +228,10 @@ exit 78
 """)
     (path.parent / "prterun").touch(0o755)
     env["PRTE_MCA_prte_execute_quiet"] = "1"
-    for other in (f"{head}LOST in file x\n", "[", "[vm:1", "[vm:1]", "[1/3] done\n", head):
+    line += ("1 more process has sent help message help-mpi-api.txt / mpi-abort\n"
+             "12 more processes have sent help message help-mpi-ft.txt / module:untested:x\n")
+    for other in (f"{head}LOST in file x\n", "[", "[vm:1", "[vm:1]", "[1/3] done\n", head, "3",
+                  "3 more process", "3 more processes have sent help message help-x.txt / a\n"):
         (harness.scratch / "text").write_text(f"lockstep: error\n{line}{other}")
         done = run_other(env)
         same((done.stderr, done.returncode), (f"lockstep: error\n{other}", 78), f"for {other!r}")
@@ -239,7 +242,9 @@ def case_the_banner_of_open_mpi_5_is_left_out_and_nothing_else():
     banner = (f"{rule}\nprterun detected that one or more processes exited with non-zero status,\n"
               f"thus causing the job to be terminated.\n\n   Exit code:    66\n{rule}\n"
               f"{rule}\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
-              f"  Proc: [[715,1],1]\n  Errorcode: 66\n{rule}\n\0")
+              f"  Proc: [[715,1],1]\n  Errorcode: 66\n{rule}\n\0"
+              f"{rule}\nWARNING: The selected 'osc' module 'sm' is not tested for post-failure\n"
+              f"operation, yet you have requested support for fault tolerance.\n{rule}\n\0")
     others = (f"{rule}\nThere are not enough slots\n{rule}\n", f"{rule}\n", f"{rule[:9]}", "-\n",
               f"{rule}\nprterun detected that one or more processes\n", "a\0\n")
     path, env = other_mpirun("mpirun", f"""cat {harness.scratch}/text >&2

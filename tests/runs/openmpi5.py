@@ -2,11 +2,15 @@
 """Runs with Open MPI 5, from its wheel, whose launcher ends all ranks half a second after one died.
 Those that go on without it are in shrink.py; more is run by tests/other_mpis, by hand.
 """
+import contextlib
 import re
 import signal
 
+import hang
 import harness
-from harness import begin, check, run_json, same, small_cfg
+import hosts
+from harness import (Started, begin, check, run_json, same, small_cfg, steps_done, train_well,
+                     weights)
 from shrink import WHEEL, use_program_for
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
@@ -41,6 +45,67 @@ def case_a_request_to_mpirun_stops_and_saves():
     result = started.finish()
     same(result.code, 75, f"the exit code of\n{result}\n")
     check((out / "checkpoints/latest").is_symlink(), f"nothing was saved:\n{result}")
+
+
+def case_signals_to_mpirun_end_everything():
+    env = with_openmpi5()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        started, _ = begin(small_cfg(), *NO_EVALUATION, env=env, name=number.name)
+        started.signal(number)
+        result = started.finish()
+        same((result.code, result.errors), (1, []), f"exit code and errors of\n{result}\n")
+
+
+def case_a_stopped_rank_ends_the_job_and_is_named():
+    hang.hang("stop:rank=1,bucket=0,step=7", 1,
+              r"\n +1 \S+ +7 +- step +\d+\.\d  stopped by a signal", with_openmpi5())
+
+
+def case_a_rank_that_dies_in_mpi_init_ends_the_job():
+    # The other one comes later, so MPI_Init does not return before.
+    env = with_openmpi5()
+    late = 'test "$OMPI_COMM_WORLD_RANK" = 1 || sleep 2; exec "$0" "$@"'
+    started = Started([small_cfg(), *harness.endless()], env=env, wrapper=[
+        str(harness.ROOT / "launch/mpirun"), "-np", "2", "sh", "-c", late])
+
+    def has_guard():
+        with contextlib.suppress(OSError, KeyError):
+            return hosts.name_of(hosts.parent_of(started.ranks()[1])) == "ddp_train"
+        return False
+
+    started.wait_for("rank 1 and its guard", has_guard)
+    started.signal(signal.SIGKILL, 1)
+    same(started.finish().code, 137, "the exit code")
+
+
+def case_ranks_of_two_hosts_train_to_the_bits_of_one():
+    env, cfg = with_openmpi5(), small_cfg()
+    flags = (cfg, "--set", "comm.strategy=ring", *harness.known_baseline(), *NO_EVALUATION)
+    outs = [harness.scratch / name for name in ("two", "one")]
+    result = hosts.start(2, 2, *flags, "--out", outs[0], env=env).finish()
+    same((result.code, result.complaints), (0, []), f"exit code and stderr of\n{result}\n")
+    check(" on 2 ranks, 2 nodes, " in result.out, f"not on two hosts:\n{result}")
+    train_well(*flags, "--out", outs[1], ranks=2, env=env)
+    check(weights(outs[0]) == weights(outs[1]), "other bits on two hosts")
+
+
+def case_a_rank_that_dies_alone_on_its_host_is_named():
+    # Open MPI 5 ends ranks that TCP connects with the dead one, unless it is told not to.
+    hosts.kill_one(small_cfg(), 3, 0, 1, "mpi", harness.scratch / "out", with_openmpi5())
+
+
+def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
+    out = harness.scratch / "out"
+    started = hosts.start(2, 2, small_cfg(), *harness.endless(), *NO_EVALUATION, "--set",
+                          "comm.outage_s=2", "--out", out, env=with_openmpi5())
+    started.wait_for("step 5", lambda: steps_done(out) >= 5)
+    hosts.cut(started, "h2")
+    result = started.finish()
+    same(result.code, 76, f"the exit code of\n{result}\n")
+    lines = [line for line in result.complaints if "lockstep: go on with: " not in line]
+    same(len(lines), 1, f"the number of lines on stderr in\n{result}\n")
+    check(re.search(r"rank 0 \(h1\): no sign of life from host h2 \(rank 1\) for \d+ s", lines[0]),
+          f"not reported:\n{result}")
 
 
 if __name__ == "__main__":

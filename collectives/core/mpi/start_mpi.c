@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/system/guard.h"
 #include "base/system/launcher.h"
 #include "base/system/thread.h"
 #include "collectives/core/mpi/window_fits_mpi.h"
@@ -71,6 +72,18 @@ static void leave_out_tcp(void)
 #endif
 }
 
+/* Where a rank dies on another host Open MPI 5 would end this one, with its own code and lines, as
+ * soon as TCP says so. With its fault tolerance calls return errors instead. */
+static void outlive_others(void)
+{
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
+    if (dp_guard_ends_job() &&
+        ranks_by("OMPI_COMM_WORLD_LOCAL_SIZE") < ranks_by("OMPI_COMM_WORLD_SIZE")) {
+        (void)setenv("OMPI_MCA_mpi_ft_enable", "1", 0);
+    }
+#endif
+}
+
 dp_status dp_mpi_start(int *provided)
 {
     const uint64_t slack = slack_of_waits(), before = slack > 0 ? dp_thread_slack(slack) : 0;
@@ -79,6 +92,7 @@ dp_status dp_mpi_start(int *provided)
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         (void)setenv(settings[i][0], settings[i][1], 0);
     }
+    outlive_others();
     if (dp_mpi_place_segments()) {
         leave_out_tcp();
     }

@@ -398,6 +398,23 @@ static void all_memory_between_steps_is_counted_as_residuals(void **state)
 
 /* ---- what is refused ---- */
 
+/* Memory for codes goes with what is sent: a sign for each number, a byte, two bytes. */
+static void codes_take_memory_as_their_numbers_do(void **state)
+{
+    static const char *const texts[] = {"onebit", "int8", "fp16"};
+    const struct dp_bucket_plan plan = {.largest = (size_t)1 << 24};
+    size_t bytes[3];
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        const size_t numbers = plan.largest * (i == 0 ? 1 : 8 * i);
+        bytes[i] = dp_compression_codes(texts[i], &plan, 2);
+        assert_in_range(bytes[i], numbers / 8, numbers);
+        assert_true(i == 0 || bytes[i] > bytes[i - 1]);
+        assert_true(dp_compression_codes(texts[i], &plan, 8) < 2 * bytes[i]);
+    }
+}
+
 static size_t is_refused(struct dp_group *group, const void *setup)
 {
     struct lab lab;
@@ -435,6 +452,7 @@ int main(void)
         cmocka_unit_test(as_many_bytes_are_sent_as_predicted),
         cmocka_unit_test(opening_survives_every_failed_allocation_on_one_rank_or_two),
         cmocka_unit_test(all_memory_between_steps_is_counted_as_residuals),
+        cmocka_unit_test(codes_take_memory_as_their_numbers_do),
         cmocka_unit_test(impossible_options_are_configuration_errors),
     };
 

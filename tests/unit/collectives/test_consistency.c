@@ -43,6 +43,23 @@ static size_t compares_with_a_remedy(struct dp_group *group, const void *unused)
     return dp_consistency_check(group, &item, 1) != DP_ERR_DISAGREE;
 }
 
+static size_t compares_in_memory(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item items[] = {dp_consistency_text("a", "b"),
+                                                dp_consistency_text("c", "d")};
+    (void)unused;
+
+    return dp_consistency_check(group, items, 2) != DP_OK;
+}
+
+/* Nor do others wait for it. */
+static void a_rank_without_memory_compares_nothing(void **state)
+{
+    (void)state;
+    check_failing_allocations(1, NULL, compares_in_memory, NULL);
+    check_failing_allocations(3, NULL, compares_in_memory, NULL);
+}
+
 static void long_items_are_printed_from_where_they_differ(void **state)
 {
     (void)state;
@@ -68,6 +85,7 @@ static void long_items_are_printed_from_where_they_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_without_memory_compares_nothing),
         cmocka_unit_test(long_items_are_printed_from_where_they_differ),
     };
     return cmocka_run_group_tests_name("consistency", tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -66,6 +67,54 @@ static size_t measures(struct dp_group *group, const void *arg)
     return wrong + curves_differ(&first.peer, &cost.peer) + (first.flags_s != cost.flags_s);
 }
 
+static _Thread_local const struct dp_transport *beneath;
+
+/* Measures over a transport that wraps `beneath`. */
+static dp_status measure_over(struct dp_group *group, const struct dp_transport *transport,
+                              size_t most, double seconds, struct dp_cost *cost)
+{
+    dp_status status;
+
+    beneath = group->transport;
+    group->transport = transport;
+    status = dp_cost_measure(group, most, seconds, cost);
+    group->transport = beneath;
+    return status;
+}
+
+static _Thread_local size_t sent_to[4]; /* bytes to each rank */
+
+static dp_status start_and_count(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                                 struct dp_transfer *transfer)
+{
+    if (transfer->to >= 0) {
+        sent_to[transfer->to] += dp_slice_bytes(out);
+    }
+    return beneath->start(group, out, in, transfer);
+}
+
+/* In a ring; barriers and the like, which go to others, too, are short. */
+static size_t sends_to_its_neighbour(struct dp_group *group, const void *arg)
+{
+    struct dp_transport counting = *group->transport;
+    struct dp_cost cost;
+    const int next = (group->rank + 1) % group->size, last = (group->rank + 2) % group->size;
+    (void)arg;
+
+    counting.start = start_and_count;
+    memset(sent_to, 0, sizeof(sent_to));
+    if (measure_over(group, &counting, MOST, probe_s, &cost) != DP_OK) {
+        return 1;
+    }
+    return sent_to[next] < MOST || sent_to[last] > sent_to[next] / 2;
+}
+
+static void each_rank_of_a_node_sends_to_the_next_one(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(4, sends_to_its_neighbour, NULL), 0);
+}
+
 static void all_ranks_measure_the_same_curves(void **state)
 {
     const size_t live = dp_mem_live();
@@ -109,7 +158,6 @@ static void links_between_nodes_have_their_own_curve(void **state)
 enum { BURST = 12 * 1024, WIRE_RATE = 4000000 /* bytes a second */, SHORT = 64 };
 
 static _Thread_local double left_of_burst;
-static _Thread_local const struct dp_transport *beneath;
 
 static dp_status start_on_wire(struct dp_group *group, struct dp_slice out, struct dp_slice in,
                                struct dp_transfer *transfer)
@@ -128,19 +176,6 @@ static dp_status start_on_wire(struct dp_group *group, struct dp_slice out, stru
         left_of_burst = 0.0;
     }
     return beneath->start(group, out, in, transfer);
-}
-
-/* Measures over a transport that wraps `beneath`. */
-static dp_status measure_over(struct dp_group *group, const struct dp_transport *transport,
-                              size_t most, double seconds, struct dp_cost *cost)
-{
-    dp_status status;
-
-    beneath = group->transport;
-    group->transport = transport;
-    status = dp_cost_measure(group, most, seconds, cost);
-    group->transport = beneath;
-    return status;
 }
 
 static size_t measures_a_wire_with_bursts(struct dp_group *group, const void *arg)
@@ -275,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_measure_the_same_curves),
+        cmocka_unit_test(each_rank_of_a_node_sends_to_the_next_one),
         cmocka_unit_test(links_between_nodes_have_their_own_curve),
         cmocka_unit_test(a_burst_is_not_the_rate_of_a_wire),
         cmocka_unit_test(a_wire_is_measured_by_long_messages_even_in_little_time),

@@ -207,9 +207,12 @@ def do_runs(sweep, tools):
     """Stopped passes through, with what there is to know for the user."""
     args = sweep.args
     place = Slurm(args, tools) if args.slurm else Local(args, tools)
+    begins = not args.collect and not (args.out / "sweep.json").exists()
+    if begins:  # before it makes folders
+        place.check()
     sweep.open()
     sweep.cores = place.cores if not args.slurm and args.hostfile is None else None
-    if sweep.waiting() and (args.slurm or not args.collect):
+    if not begins and sweep.waiting() and (args.slurm or not args.collect):
         place.check()
     tell_plan(sweep)
     sweep.write()

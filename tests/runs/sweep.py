@@ -6,6 +6,7 @@ import fcntl
 import json
 import pathlib
 import signal
+import sys
 
 import harness
 from harness import ROOT, Started, check, close, metrics, same
@@ -52,6 +53,16 @@ def times(out):
 
 
 # ---- whole sweeps ----
+
+
+def case_without_slurm_nothing_is_left():
+    out, programs = harness.scratch / "out", harness.scratch / "bin"
+    programs.mkdir()
+    (programs / "python3").symlink_to(sys.executable)
+    result = sweep(tiny(), "--ranks", 1, "--out", out, "--slurm", env={"PATH": str(programs)})
+    same((result.code, len(result.err.splitlines())), (69, 1), f"code and lines of\n{result}\n")
+    check("Slurm is not installed on this machine" in result.err, f"{result}")
+    check(not out.exists(), "a folder is left")
 
 
 def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():

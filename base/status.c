@@ -36,6 +36,21 @@ bool dp_status_together(dp_status status)
            status == DP_OK; /* not DP_ERR_WRITE: only rank 0 writes */
 }
 
+/* Whether a message was made of a captured one, which ends with ": text". A path may have the same
+ * words. */
+static bool has_text(const char *message, const char *text)
+{
+    const size_t length = strlen(text);
+
+    for (const char *at = message; (at = strstr(at, text)) != NULL; at += length) {
+        if (at >= message + 2 && strncmp(at - 2, ": ", 2) == 0 &&
+            strchr(";:,", at[length]) != NULL) { /* or its end, which strchr() finds, too */
+            return true;
+        }
+    }
+    return false;
+}
+
 dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
 {
     char message[1024];
@@ -45,7 +60,7 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     dp_text_format(message, sizeof(message), format, args);
     va_end(args);
     if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE ||
-        status == DP_ERR_NOINPUT || strstr(message, dp_status_text(status)) != NULL) {
+        status == DP_ERR_NOINPUT || has_text(message, dp_status_text(status))) {
         /* The message is complete without the status, or tells what was captured, which has it. */
         dp_log(DP_LOG_ERROR, file, line, "%s", message);
     } else {

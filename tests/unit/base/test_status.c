@@ -124,6 +124,9 @@ static void fail_with_what_was_captured(void)
 {
     (void)DP_FAIL(DP_ERR_DATA, "file: is damaged");
     (void)DP_FAIL(DP_ERR_DATA, "%s: copy it again", "file: is damaged: bad data");
+    (void)DP_FAIL(DP_ERR_DATA, "%s; and so are those after it", "file: is damaged: bad data");
+    (void)DP_FAIL(DP_ERR_DATA, "bad data/file: is damaged"); /* that is its name */
+    (void)DP_FAIL(DP_ERR_DATA, "old: bad data/file: is damaged");
 }
 
 static void the_status_is_said_once(void **state)
@@ -132,7 +135,11 @@ static void the_status_is_said_once(void **state)
 
     capture(fail_with_what_was_captured);
     assert_string_equal(captured, "lockstep: error: file: is damaged: bad data\n"
-                                  "lockstep: error: file: is damaged: bad data: copy it again\n");
+                                  "lockstep: error: file: is damaged: bad data: copy it again\n"
+                                  "lockstep: error: file: is damaged: bad data; and so are those "
+                                  "after it\n"
+                                  "lockstep: error: bad data/file: is damaged: bad data\n"
+                                  "lockstep: error: old: bad data/file: is damaged: bad data\n");
 }
 
 static void the_debug_level_shows_the_path_of_an_error(void **state)

@@ -10,6 +10,9 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
 #include "kernels/op_path.h"
+#if DP_HAVE_ONEDNN
+#include "kernels/cpu/onednn/dense_onednn.h"
+#endif
 
 #if DP_HAVE_ONEDNN && defined(__x86_64__)
 static bool wide_vectors(void)
@@ -24,7 +27,7 @@ static bool wide_vectors(void)
 }
 #endif
 
-static void multiply_any(const struct dp_stream *s, const struct dp_matmul *p)
+static void multiply(const struct dp_stream *s, const struct dp_matmul *p)
 {
     assert(p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX);
     if (p->m == 0 || p->n == 0) {
@@ -43,27 +46,6 @@ static void multiply_any(const struct dp_stream *s, const struct dp_matmul *p)
         dp_op_path_note(s, "OpenBLAS", "sgemm");
         dp_matmul_blas(s->threads, p);
     }
-}
-
-/* c = op(a) op(b) + keep c, where op(a) is [m, k], op(b) is [k, n] and c is [m, n]. */
-static void multiply(const struct dp_stream *s, float *c, const float *a, enum dp_order order_a,
-                     const float *b, enum dp_order order_b, size_t m, size_t n, size_t k,
-                     float keep)
-{
-    const struct dp_matmul product = {c,
-                                      a,
-                                      b,
-                                      order_a,
-                                      order_b,
-                                      m,
-                                      n,
-                                      k,
-                                      order_a == DP_PLAIN ? k : m,
-                                      order_b == DP_PLAIN ? n : k,
-                                      n,
-                                      keep};
-
-    multiply_any(s, &product);
 }
 
 /* y = act(y + bias), or only one of them, for the first `width` columns of [rows, stride]. */
@@ -111,12 +93,54 @@ static void finish_part(void *arg, size_t begin, size_t end)
     }
 }
 
-/* Products of float32 need no preparation. */
+/* ---- the operations ---- */
+
+struct dp_matmul dp_dense_product(const struct dp_dense_key *key, float *c, const float *a,
+                                  const float *b, float keep)
+{
+    const bool weights = key->use == DP_DENSE_BACKWARD_WEIGHTS;
+    const bool forward = key->use == DP_DENSE_FORWARD;
+
+    return (struct dp_matmul){.c = c,
+                              .a = a,
+                              .b = b,
+                              .order_a = weights ? DP_TRANSPOSED : DP_PLAIN,
+                              .order_b = forward ? DP_TRANSPOSED : DP_PLAIN,
+                              .m = weights ? key->out : key->rows,
+                              .n = forward ? key->out : key->in,
+                              .k = forward   ? key->in
+                                   : weights ? key->rows
+                                             : key->out,
+                              .lda = forward ? key->in : key->out,
+                              .ldb = key->in,
+                              .ldc = forward ? key->out : key->in,
+                              .keep = keep};
+}
+
+#if DP_HAVE_ONEDNN
+
+dp_status dp_cpu_dense_prepare(struct dp_stream *s, size_t rows, size_t in, size_t out,
+                               unsigned uses)
+{
+    return dp_dense_choose(s, rows, in, out, uses);
+}
+
+#else
+
 dp_status dp_cpu_dense_prepare(struct dp_stream *s, size_t rows, size_t in, size_t out,
                                unsigned uses)
 {
     return dp_ref_dense_prepare(s, rows, in, out, uses);
 }
+
+static bool dp_dense_run_own(const struct dp_stream *s, const struct dp_dense_key *key,
+                             const struct dp_matmul *product, const float *bias, bool relu)
+{
+    (void)s, (void)key, (void)product, (void)bias, (void)relu;
+    return false;
+}
+
+#endif
 
 dp_status dp_cpu_dense_forward(struct dp_stream *s, void *y, const void *x, const void *w,
                                const void *b, size_t rows, size_t in, size_t out,
@@ -130,24 +154,31 @@ dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x,
                                     const void *b, size_t rows, size_t in, size_t out,
                                     struct dp_range part, enum dp_activation act)
 {
+    const struct dp_dense_key key = {rows, in, out, DP_DENSE_FORWARD};
     struct finish f = {(float *)y + part.begin, b == NULL ? NULL : (const float *)b + part.begin,
                        part.count, out, act};
-    const struct dp_matmul product = {.c = f.y,
-                                      .a = x,
-                                      .b = (const float *)w + part.begin * in,
-                                      .order_a = DP_PLAIN,
-                                      .order_b = DP_TRANSPOSED,
-                                      .m = rows,
-                                      .n = part.count,
-                                      .k = in,
-                                      .lda = in,
-                                      .ldb = in,
-                                      .ldc = out};
+    struct dp_matmul product =
+        dp_dense_product(&key, f.y, x, (const float *)w + part.begin * in, 0.0f);
 
     assert(part.begin + part.count <= out);
-    multiply_any(s, &product);
+    product.n = part.count;
+    if (dp_dense_run_own(s, &key, &product, f.bias, act == DP_ACT_RELU)) {
+        return DP_OK;
+    }
+    multiply(s, &product);
     if (b != NULL || act == DP_ACT_RELU) {
         dp_parallel(s->threads, rows * out, out, finish_part, &f);
+    }
+    return DP_OK;
+}
+
+static dp_status backward(const struct dp_stream *s, const struct dp_dense_key *key, float *c,
+                          const float *a, const float *b, float keep)
+{
+    const struct dp_matmul product = dp_dense_product(key, c, a, b, keep);
+
+    if (!dp_dense_run_own(s, key, &product, NULL, false)) {
+        multiply(s, &product);
     }
     return DP_OK;
 }
@@ -155,14 +186,14 @@ dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x,
 dp_status dp_cpu_dense_backward_data(struct dp_stream *s, void *dx, const void *dy, const void *w,
                                      size_t rows, size_t in, size_t out)
 {
-    multiply(s, dx, dy, DP_PLAIN, w, DP_PLAIN, rows, in, out, 0.0f);
-    return DP_OK;
+    return backward(s, &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_DATA}, dx, dy, w,
+                    0.0f);
 }
 
 dp_status dp_cpu_dense_backward_weights(struct dp_stream *s, float *dw, const void *dy,
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep)
 {
-    multiply(s, dw, dy, DP_TRANSPOSED, x, DP_PLAIN, out, in, rows, keep);
-    return DP_OK;
+    return backward(s, &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_WEIGHTS}, dw, dy, x,
+                    keep);
 }

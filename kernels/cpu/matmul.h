@@ -23,6 +23,16 @@ struct dp_matmul {
     float keep;
 };
 
+/* A dense layer's sizes, and one of DP_DENSE_FORWARD, _BACKWARD_DATA and _BACKWARD_WEIGHTS. */
+struct dp_dense_key {
+    size_t rows, in, out;
+    unsigned use;
+};
+
+/* The product of packed arrays that a use is, as in kernels/ops.h. */
+struct dp_matmul dp_dense_product(const struct dp_dense_key *key, float *c, const float *a,
+                                  const float *b, float keep);
+
 void dp_matmul_blas(int threads, const struct dp_matmul *product);
 void dp_matmul_onednn(int threads, const struct dp_matmul *product);
 

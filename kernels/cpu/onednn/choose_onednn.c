@@ -163,8 +163,7 @@ static dp_status place(const struct dp_prepared_key *key, struct dp_prepared_arr
     return DP_OK;
 }
 
-/* Of one thread its own time, in which others that take its core do not count. */
-static double now_ms(const struct dp_stream *s)
+double dp_onednn_now_ms(const struct dp_stream *s)
 {
     struct timespec now = {0, 0};
 
@@ -177,10 +176,10 @@ static double now_ms(const struct dp_stream *s)
 static dp_status time_one(struct dp_stream *s, struct candidate *candidate,
                           const struct dp_prepared_arrays *arrays)
 {
-    const double begin = now_ms(s);
+    const double begin = dp_onednn_now_ms(s);
 
     DP_TRY(dp_prepared_run(s, candidate->conv, arrays));
-    candidate->ms = fmin(candidate->ms, now_ms(s) - begin);
+    candidate->ms = fmin(candidate->ms, dp_onednn_now_ms(s) - begin);
     return DP_OK;
 }
 
@@ -203,14 +202,15 @@ static dp_status time_round(struct dp_stream *s, struct trial *t,
 static dp_status time_all(struct dp_stream *s, struct trial *t,
                           const struct dp_prepared_arrays *arrays)
 {
-    const double begin = now_ms(s);
+    const double begin = dp_onednn_now_ms(s);
     double best = HUGE_VAL;
 
     for (int i = 0; i < t->count; i++) {
         DP_TRY(time_one(s, &t->list[i], arrays));
         t->list[i].ms = HUGE_VAL;
     }
-    for (int round = 0; round < ROUNDS && (round < 2 || now_ms(s) - begin < ENOUGH_MS); round++) {
+    for (int round = 0; round < ROUNDS && (round < 2 || dp_onednn_now_ms(s) - begin < ENOUGH_MS);
+         round++) {
         DP_TRY(time_round(s, t, arrays, round, &best));
     }
     return DP_OK;
@@ -291,7 +291,7 @@ static dp_status choose(struct dp_stream *s, const char *name, struct dp_prepare
     return status;
 }
 
-static size_t power_of_two_from(size_t rows)
+size_t dp_onednn_power_of_two_from(size_t rows)
 {
     size_t power = 1;
 
@@ -314,9 +314,9 @@ static void choice_name(const struct dp_stream *s, const struct dp_prepared_key 
                                                              : "convolution back to weights",
                    w->in_h, w->in_w, w->in_c, w->out_h, w->out_w, w->out_c, w->kernel_h,
                    w->kernel_w, w->stride, w->padding, dp_window_groups(w),
-                   power_of_two_from(key->rows), key->type == DP_TYPE_F32 ? "float32" : "bfloat16",
-                   s->threads, dp_plural(s->threads),
-                   (key->use & DP_CONV_BIAS) != 0 ? ", bias" : "");
+                   dp_onednn_power_of_two_from(key->rows),
+                   key->type == DP_TYPE_F32 ? "float32" : "bfloat16", s->threads,
+                   dp_plural(s->threads), (key->use & DP_CONV_BIAS) != 0 ? ", bias" : "");
 }
 
 static dp_status choose_or_recall(struct dp_stream *s, struct dp_prepared_conv **conv)
@@ -363,5 +363,5 @@ void dp_onednn_machine(char *text, size_t size)
     (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model,
                    version->major, version->minor, version->patch,
                    (unsigned)dnnl_get_effective_cpu_isa(), dp_amx_has() ? ", " DP_PREPARED_AMX : "",
-                   DP_PREPARED_WINOGRAD);
+                   DP_PREPARED_WINOGRAD ", " DP_PREPARED_GEMM);
 }

@@ -21,6 +21,13 @@
 DP_CHECKED dp_status dp_onednn_choose(struct dp_stream *s, const struct dp_prepared_key *key,
                                       struct dp_prepared_conv **out);
 
+/* Milliseconds by a clock to measure with: of one thread its own time, in which others that take
+ * its core do not count. */
+double dp_onednn_now_ms(const struct dp_stream *s);
+
+/* Row counts up to it share a choice. */
+size_t dp_onednn_power_of_two_from(size_t rows);
+
 /* As machine() of struct dp_device. */
 void dp_onednn_machine(char *text, size_t size);
 

@@ -61,6 +61,7 @@ static void prepared_destroy(struct dp_prepared *base)
         }
     }
     dp_products_destroy(all->products);
+    dp_prepared_dense_destroy(all->dense);
     if (all->stream != NULL) {
         (void)dnnl_stream_destroy(all->stream);
     }

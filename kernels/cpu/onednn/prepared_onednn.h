@@ -52,6 +52,7 @@ struct dp_prepared_onednn {
     dnnl_stream_t stream;
     struct dp_prepared_conv *lists[DP_PREPARED_LISTS]; /* by hash of the key */
     struct dp_prepared_product *products;              /* product_onednn.c */
+    struct dp_prepared_dense *dense;                   /* dense_onednn.c */
     char *arena; /* one call's scratch; grows only in prepare */
     size_t arena_bytes;
 };
@@ -69,6 +70,7 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
 /* What this repository has besides oneDNN. */
 #define DP_PREPARED_AMX "amx_bf16"
 #define DP_PREPARED_WINOGRAD "winograd"
+#define DP_PREPARED_GEMM "gemm"
 enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_PREPARED_OWNS };
 
 /* Its name; whether it can compute the convolution; makes it. Errors: DP_ERR_NOMEM. */
@@ -104,6 +106,7 @@ size_t dp_prepared_bytes(dnnl_memory_t memory);
 
 /* Destroys the products of a stream. */
 void dp_products_destroy(struct dp_prepared_product *products);
+void dp_prepared_dense_destroy(struct dp_prepared_dense *dense);
 
 /* Sets the address of `memory` to `data`. */
 DP_CHECKED dp_status dp_prepared_point(dnnl_memory_t memory, const void *data);

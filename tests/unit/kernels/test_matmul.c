@@ -1,11 +1,13 @@
 /*
- * test_matmul.c - matrix products of both libraries against plain sums: orders, rows that are
- * longer than the matrix, and what is kept. Which of them a processor gets does not matter here.
+ * test_matmul.c - matrix products of both libraries, and ours, against plain sums: orders, rows
+ * that are longer than the matrix, and what is kept. Which of them a processor gets does not matter
+ * here.
  *
  * Numbers are small integers, so that every sum is exact.
  */
 #include "tests/support/arrays.h"
 
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/matmul.h"
 
 enum { GAP = 3 /* columns beside each matrix in memory */ };
@@ -116,11 +118,132 @@ static void products_of_onednn_are_plain_sums(void **state)
 #endif
 }
 
+/* ---- ours ---- */
+
+enum { GUARD = 64 /* floats after the scratch, which stay */ };
+
+static void gemm_in_scratch(int threads, struct dp_gemm *gemm)
+{
+    const size_t count = dp_gemm_bytes(&gemm->product, threads) / sizeof(float);
+    float *scratch = zeros(count + GUARD);
+
+    for (size_t i = 0; i < count; i++) {
+        scratch[i] = NAN; /* must be written before it is read */
+    }
+    gemm->scratch = scratch;
+    dp_gemm(gemm, threads);
+    for (size_t i = 0; i < GUARD; i++) {
+        assert_true(scratch[count + i] == 0.0f);
+    }
+    dp_free(scratch);
+}
+
+static void multiply_ours(int threads, const struct dp_matmul *product)
+{
+    struct dp_gemm gemm = {.product = *product};
+
+    if (dp_gemm_can(product)) {
+        gemm_in_scratch(threads, &gemm);
+    } else { /* both transposed, which no layer needs; or no AVX-512 */
+        dp_matmul_blas(threads, product);
+    }
+}
+
+static bool has_ours(void)
+{
+    const struct dp_matmul product = {.order_a = DP_PLAIN, .order_b = DP_PLAIN};
+
+    return dp_gemm_can(&product);
+}
+
+static void our_products_are_plain_sums(void **state)
+{
+    /* More than a block of samples; than one of each kind of sums; parts of panels and tiles. */
+    static const struct sizes large[] = {{270, 35, 40}, {30, 45, 1030}, {20, 33, 300},
+                                         {35, 20, 263}, {15, 48, 16},   {23, 31, 33}};
+    (void)state;
+
+    if (!has_ours()) {
+        skip();
+    }
+    check_all(multiply_ours);
+    for (size_t i = 0; i < DP_COUNT(large); i++) {
+        for (unsigned way = 0; way < 8; way++) {
+            check_product(multiply_ours, &large[i], way, 1);
+            check_product(multiply_ours, &large[i], way, 3);
+        }
+    }
+}
+
+enum { SAMPLES = 37, UNITS = 26, INPUTS = 1500 /* more than a block */ };
+
+/* y = act(x w' + b) of integers. */
+static void check_finish(const float *x, const float *w, const float *bias, bool relu)
+{
+    float *y = zeros((size_t)SAMPLES * UNITS);
+    struct dp_gemm gemm = {.product = {.c = y,
+                                       .a = x,
+                                       .b = w,
+                                       .order_a = DP_PLAIN,
+                                       .order_b = DP_TRANSPOSED,
+                                       .m = SAMPLES,
+                                       .n = UNITS,
+                                       .k = INPUTS,
+                                       .lda = INPUTS + GAP,
+                                       .ldb = INPUTS + GAP,
+                                       .ldc = UNITS},
+                           .bias = bias,
+                           .relu = relu};
+
+    gemm_in_scratch(2, &gemm);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        for (size_t j = 0; j < UNITS; j++) {
+            const float sum = element(&gemm.product, i, j, 0.0f) + (bias != NULL ? bias[j] : 0.0f);
+            assert_true(y[i * UNITS + j] == (relu && sum < 0 ? 0.0f : sum));
+        }
+    }
+    dp_free(y);
+}
+
+static void bias_and_relu_come_after_the_whole_sum(void **state)
+{
+    float *x = integers(SAMPLES, INPUTS, 4), *w = integers(UNITS, INPUTS, 5);
+    float *bias = integers(1, UNITS, 6);
+    (void)state;
+
+    if (has_ours()) {
+        check_finish(x, w, NULL, false);
+        check_finish(x, w, NULL, true);
+        check_finish(x, w, bias, false);
+        check_finish(x, w, bias, true);
+    }
+    dp_free(bias);
+    dp_free(w);
+    dp_free(x);
+}
+
+static void relu_keeps_what_is_no_number(void **state)
+{
+    const float x[2] = {NAN, -1.0f}, w = 1.0f;
+    float y[2] = {0.0f, 0.0f};
+    struct dp_gemm gemm = {.product = {y, x, &w, DP_PLAIN, DP_TRANSPOSED, 2, 1, 1, 1, 1, 1, 0.0f},
+                           .relu = true};
+    (void)state;
+
+    if (has_ours()) {
+        gemm_in_scratch(1, &gemm);
+        assert_true(isnan(y[0]) && y[1] == 0.0f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_blas_are_plain_sums),
         cmocka_unit_test(products_of_onednn_are_plain_sums),
+        cmocka_unit_test(our_products_are_plain_sums),
+        cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
+        cmocka_unit_test(relu_keeps_what_is_no_number),
     };
 
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);

@@ -1,0 +1,140 @@
+#include "kernels/cpu/gemm/gemm.h"
+
+#include "kernels/cpu/gemm/code.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+enum {
+    ROWS = 256,   /* samples of a block */
+    DEPTH = 1024, /* and products of a sum, of c = a b' */
+    COPIED = 256, /* of c = a b: 1024 rows of 4096 bytes would share few sets of a cache */
+};
+
+#if DP_GEMM_CODE
+
+static bool processor_can(void)
+{
+    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+           __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+}
+
+#else
+
+void dp_gemm_pack(const struct dp_gemm_block *b, size_t begin, size_t end)
+{
+    (void)b, (void)begin, (void)end;
+}
+
+void dp_gemm_compute(const struct dp_gemm_block *b, size_t begin, size_t end)
+{
+    (void)b, (void)begin, (void)end;
+}
+
+static bool processor_can(void)
+{
+    return false;
+}
+
+#endif
+
+bool dp_gemm_can(const struct dp_matmul *p)
+{
+    return (p->order_a == DP_PLAIN || p->order_b == DP_PLAIN) && processor_can();
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool sums_samples(const struct dp_matmul *p)
+{
+    return p->order_a == DP_TRANSPOSED;
+}
+
+/* Of a block: how many samples, how many products of a sum. */
+static size_t most_rows(const struct dp_matmul *p)
+{
+    return sums_samples(p) ? p->m : least(p->m, ROWS);
+}
+
+static size_t most_depth(const struct dp_matmul *p)
+{
+    return least(p->k, sums_samples(p) ? ROWS : p->order_b == DP_TRANSPOSED ? DEPTH : COPIED);
+}
+
+/* Floats of packed samples; for each of the three products the largest block. */
+static size_t packed_floats(const struct dp_matmul *p)
+{
+    if (sums_samples(p)) {
+        return dp_round_up(p->n, DP_GEMM_WIDTH) * most_depth(p);
+    }
+    return dp_round_up(most_rows(p), DP_GEMM_WIDTH) *
+           (dp_round_up(most_depth(p), DP_GEMM_LANES) + DP_GEMM_EXTRA);
+}
+
+static size_t own_floats(const struct dp_matmul *p)
+{
+    return most_depth(p) * DP_GEMM_WIDTH;
+}
+
+size_t dp_gemm_bytes(const struct dp_matmul *p, int threads)
+{
+    return (packed_floats(p) + (size_t)threads * own_floats(p)) * sizeof(float);
+}
+
+/* ---- on threads ---- */
+
+/* In what pack and compute are divided: panels, half panels of samples, or rows; and columns of c,
+ * or rows of weights. */
+static size_t pack_units(const struct dp_gemm_block *b)
+{
+    const struct dp_matmul *p = &b->call->product;
+
+    if (sums_samples(p)) {
+        return dp_round_up(p->n, DP_GEMM_WIDTH) / DP_GEMM_WIDTH;
+    }
+    return p->order_b == DP_TRANSPOSED ? dp_round_up(b->rows, DP_GEMM_LANES) / DP_GEMM_LANES
+                                       : b->rows;
+}
+
+static void pack_part(void *context, int part, int parts)
+{
+    const struct dp_gemm_block *b = context;
+    size_t begin, end;
+
+    dp_part(pack_units(b), 1, part, parts, &begin, &end);
+    dp_gemm_pack(b, begin, end);
+}
+
+static void compute_part(void *context, int part, int parts)
+{
+    struct dp_gemm_block mine = *(const struct dp_gemm_block *)context;
+    const struct dp_matmul *p = &mine.call->product;
+    const bool plain = p->order_a == DP_PLAIN && p->order_b == DP_PLAIN;
+    size_t begin, end;
+
+    mine.own += (size_t)part * own_floats(p);
+    dp_part(sums_samples(p) ? p->m : p->n, plain ? DP_GEMM_WIDTH : DP_GEMM_ROWS, part, parts,
+            &begin, &end);
+    dp_gemm_compute(&mine, begin, end);
+}
+
+void dp_gemm(const struct dp_gemm *gemm, int threads)
+{
+    const struct dp_matmul *p = &gemm->product;
+    const size_t rows = most_rows(p), depth = most_depth(p);
+    struct dp_gemm_block b = {
+        .call = gemm, .packed = gemm->scratch, .own = gemm->scratch + packed_floats(p)};
+
+    for (b.row = 0; b.row < p->m; b.row += rows) {
+        b.rows = least(rows, p->m - b.row);
+        for (b.at = 0; b.at < p->k; b.at += depth) {
+            b.depth = least(depth, p->k - b.at);
+            b.keep = p->keep != 0 || b.at > 0;
+            b.last = b.at + b.depth == p->k;
+            dp_parallel_parts(threads, pack_part, &b);
+            dp_parallel_parts(threads, compute_part, &b);
+        }
+    }
+}

@@ -36,6 +36,8 @@ static char root[64], packed[80], cache[80], address[80];
 static struct {
     size_t most;        /* bytes of an answer, after which the connection ends; 0: all */
     atomic_int refuses; /* so many requests from now on are answered, then none */
+    bool busy;          /* no request is answered: try again */
+    atomic_int tries;   /* while it was busy */
 } rules;
 
 static size_t read_file(const char *name, uint8_t *out)
@@ -69,6 +71,11 @@ static bool answer(int fd, const char *request)
     if (atomic_fetch_sub(&rules.refuses, 1) == 0) {
         free(content);
         return http_send_head(fd, "403 Forbidden", "", 0);
+    }
+    if (rules.busy) {
+        atomic_fetch_add(&rules.tries, 1);
+        free(content);
+        return http_send_head(fd, "503 Service Unavailable", "", 0);
     }
     bytes = read_file(name, content);
     if (asked != NULL) {
@@ -132,6 +139,7 @@ static int obey_no_rule(void **state)
 {
     (void)state;
     rules.most = 0;
+    rules.busy = false;
     atomic_store(&rules.refuses, -1);
     return 0;
 }
@@ -177,6 +185,21 @@ static void a_fetch_goes_on_where_it_broke_off(void **state)
     assert_int_equal(taken.count, END - BEGIN);
     assert_memory_equal(taken.bytes, whole + BEGIN, END - BEGIN);
     assert_int_equal(atomic_load(&http_server.connections), before + 3);
+}
+
+/* After 0.1 and 0.2 s, and once more at the end: a slow machine tries less often. */
+static void a_busy_server_is_asked_less_and_less_often(void **state)
+{
+    const struct dp_remote_want want = {.name = "index.json", .begin = 0, .end = 1, .take = take};
+    struct dp_remote *remote = NULL;
+    (void)state;
+
+    rules.busy = true;
+    atomic_store(&rules.tries, 0);
+    assert_int_equal(dp_remote_open(address, 0.35, &remote), DP_OK);
+    assert_int_equal(dp_remote_get(remote, &want), DP_ERR_NOINPUT);
+    dp_remote_close(remote);
+    assert_in_range(atomic_load(&rules.tries), 1, 4);
 }
 
 /* Threads that all are in the middle of a fetch at the same time. */
@@ -333,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_fetch_goes_on_where_it_broke_off, obey_no_rule),
+        cmocka_unit_test_setup(a_busy_server_is_asked_less_and_less_often, obey_no_rule),
         cmocka_unit_test_setup(connections_of_many_threads_are_all_closed, obey_no_rule),
         cmocka_unit_test_setup(records_of_a_server_are_those_of_its_folder, obey_no_rule),
         cmocka_unit_test_setup(a_few_samples_to_look_at_copy_no_shard, obey_no_rule),

@@ -39,9 +39,11 @@ def hang(fault, culprit, row, env=None):
 
 def case_a_stopped_rank_ends_the_job_and_is_named():
     for rank in (0, 1):
-        summary = hang(f"stop:rank={rank},bucket=0,step=7", rank,
-                       rf"\n +{rank} \S+ +7 +- step +\d+\.\d  stopped by a signal")
+        fault = f"stop:rank={rank},bucket=0,step=7"
+        summary = hang(fault, rank, rf"\n +{rank} \S+ +7 +- step +\d+\.\d  stopped by a signal")
         same(summary["steps"], 6, "steps in run.json")
+        if rank != 0:  # rank 0 lives, so no line waits for another one
+            same(steps_done(harness.scratch / fault.replace(":", "-")), 6, "steps in metrics.jsonl")
 
 
 def case_a_rank_that_sleeps_in_a_step_is_named():

@@ -360,13 +360,14 @@ static void random_resized_crop_scales_linearly(void **state)
         dp_augment_sample(part, 0, row, even, out);
         assert_memory_equal(out, even, COUNT);
         /* What is linear stays linear between the middles of the first and the last pixel. */
+        memset(scaled, 0xff, sizeof(scaled)); /* no numbers */
         dp_augment_sample(floats, 0, row, (const uint8_t *)slope, (uint8_t *)scaled);
         const float step = first_of(scaled, 0, 4) - first_of(scaled, 0, 3);
         assert_true(step >= 0.0f && step <= 1.0f);
         for (int x = 1; x < SIDE; x++) {
             const float rise = first_of(scaled, 0, x) - first_of(scaled, 0, x - 1);
             assert_true(rise >= -1e-5f && rise <= step + 1e-5f);
-            assert_true(first_of(scaled, 1, x) == first_of(scaled, 0, x));
+            assert_true(first_of(scaled, SIDE - 1, x) == first_of(scaled, 0, x));
         }
     }
     dp_augment_destroy(whole);

@@ -58,6 +58,33 @@ static size_t lend(struct dp_group *group, const void *arg)
     return wrong;
 }
 
+/* As many rows as the rank with most has. */
+static size_t lends_a_ranks_share(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    for (size_t rows = 30; rows <= 33; rows++) {
+        t->input.global_batch = rows;
+        wrong += dp_trainer_lend(t).global_batch != (rows == 30 ? 10 : 11);
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_lent_batch_is_a_ranks_share(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    assert_int_equal(on_local_ranks(3, lends_a_ranks_share, &run), 0);
+    small_run_destroy(&run);
+}
+
 /* The hashes of the data set are of its own rows: those of a batch are others. */
 static void rows_that_were_received_are_lent_and_are_not_compared_with_the_data_set(void **state)
 {
@@ -83,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_were_received_are_lent_and_are_not_compared_with_the_data_set),
+        cmocka_unit_test(a_lent_batch_is_a_ranks_share),
     };
 
     return cmocka_run_group_tests_name("lent_rows", tests, NULL, NULL);

@@ -1,17 +1,28 @@
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "base/system/guard.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static pid_t launcher; /* 0: the parent */
+static pid_t launcher;      /* 0: the parent */
+static atomic_bool *counts; /* shared by rank and guard; NULL: no guard, or no memory */
+
+void dp_guard_note(bool on)
+{
+    if (counts != NULL) {
+        atomic_store(counts, on);
+    }
+}
 
 pid_t dp_guard_launcher(void)
 {
@@ -91,6 +102,10 @@ static int wait_for(pid_t rank, unsigned patience_s)
     while (waitpid(rank, &status, 0) < 0 && errno == EINTR) {
     }
     if (!WIFSIGNALED(status)) {
+        if (counts != NULL && atomic_load(counts)) {
+            (void)sleep(patience_s);
+            ask_for_end(WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1);
+        }
         return WEXITSTATUS(status);
     }
     (void)sleep(patience_s);
@@ -102,6 +117,7 @@ int dp_guard_rank(unsigned patience_s)
 {
     const pid_t guard = getpid(), parent = getppid();
     sigset_t all, before;
+    void *memory;
     pid_t rank;
 
     if (!needs_guard()) {
@@ -109,6 +125,8 @@ int dp_guard_rank(unsigned patience_s)
     }
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, &before);
+    memory = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    counts = memory != MAP_FAILED ? memory : NULL;
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would hide how the rank ends */
     rank = fork();
     if (rank > 0) {

@@ -3,8 +3,9 @@
  *
  * When a rank is killed MPICH's launcher (Hydra 4) kills all others within a millisecond, also if
  * it is asked not to, and Open MPI 5's (PRRTE 3) after half a second: nobody learns which rank it
- * was, nor with what the run goes on. So the process that it has started becomes a guard, and the
- * rank is its child: the others then report a death and end the job, as with other launchers.
+ * was, nor with what the run goes on; and so they do when a rank exits early. So the process that
+ * it has started becomes a guard, and the rank is its child: the others then report a death and end
+ * the job, as with other launchers.
  */
 #ifndef DP_BASE_SYSTEM_GUARD_H
 #define DP_BASE_SYSTEM_GUARD_H
@@ -21,9 +22,13 @@ enum { DP_GUARD_S = 3 };
  * (--with-ft ulfm) PRRTE ends nobody, and must see a death at once: no guard. In the guard it
  * returns when the rank has ended, with its exit code. If a signal has killed the rank the guard
  * asks Hydra after `patience_s` to end the job with 128 + that signal, and kills itself with it if
- * Hydra does not; so it does at once with PRRTE, which ends the job then. A rank does not outlive
+ * Hydra does not; so it does at once with PRRTE, which ends the job then. Where the rank has left
+ * too early the guard waits as long, and asks for its exit code, or for 1. A rank does not outlive
  * its guard, which takes no signal meanwhile: launchers send them to both. */
 int dp_guard_rank(unsigned patience_s);
+
+/* Of a rank: whether others count on it from now on, so that it must not exit. */
+void dp_guard_note(bool on);
 
 /* Of a rank: whether it has a guard, which ends the job if the rank is killed. */
 bool dp_guard_ends_job(void);

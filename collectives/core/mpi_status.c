@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <pthread.h>
 
+#include "base/system/guard.h"
 #include "base/system/launcher.h"
 #include "collectives/core/loss_mpi.h"
 
@@ -47,5 +48,6 @@ void dp_mpi_abort(int code)
     (void)pthread_mutex_lock(&once);
     dp_launcher_tell(code);
     dp_launcher_let_read();
+    dp_guard_note(false);
     (void)MPI_Abort(MPI_COMM_WORLD, code);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/system/guard.h"
 #include "base/system/launcher.h"
 #include "base/system/process.h"
 #include "base/system/stacks.h"
@@ -154,6 +155,7 @@ static bool all_leave(const struct dp_liveness *l)
 static void end_process(int code)
 {
     dp_launcher_tell(code);
+    dp_guard_note(false);
     _exit(code);
 }
 

@@ -47,18 +47,24 @@ def case_a_request_to_mpirun_stops_and_saves():
     check((out / "checkpoints/latest").is_symlink(), f"nothing was saved:\n{result}")
 
 
-def case_signals_to_mpirun_end_everything():
-    env = with_openmpi5()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        started, _ = begin(small_cfg(), *NO_EVALUATION, env=env, name=number.name)
-        started.signal(number)
-        result = started.finish()
-        same((result.code, result.errors), (1, []), f"exit code and errors of\n{result}\n")
+def case_a_signal_to_mpirun_ends_everything():
+    started, _ = begin(small_cfg(), *NO_EVALUATION, env=with_openmpi5())
+    started.signal(signal.SIGTERM)
+    result = started.finish()
+    same((result.code, result.errors), (1, []), f"exit code and errors of\n{result}\n")
 
 
 def case_a_stopped_rank_ends_the_job_and_is_named():
     hang.hang("stop:rank=1,bucket=0,step=7", 1,
               r"\n +1 \S+ +7 +- step +\d+\.\d  stopped by a signal", with_openmpi5())
+
+
+def case_a_rank_that_exits_early_is_named():
+    # Its launcher would end the others at once.
+    result = harness.train(small_cfg(), *harness.endless(), *NO_EVALUATION, ranks=2, env={
+        **with_openmpi5(), "DP_FAULT": "exit:rank=1,step=5"})
+    same((result.code, len(result.errors)), (1, 1), f"exit code and errors of\n{result}\n")
+    check("rank 1, of this host, has died" in result.errors[0], f"not named:\n{result}")
 
 
 def case_a_rank_that_dies_in_mpi_init_ends_the_job():

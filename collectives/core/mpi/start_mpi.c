@@ -100,6 +100,7 @@ dp_status dp_mpi_start(int *provided)
     if (before > 0) {
         (void)dp_thread_slack(before);
     }
+    dp_guard_note(status == DP_OK);
     return status;
 }
 
@@ -123,4 +124,5 @@ void dp_mpi_end(void)
     }
     leave_last_waits();
     (void)MPI_Finalize();
+    dp_guard_note(false);
 }

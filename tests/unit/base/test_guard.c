@@ -55,6 +55,19 @@ static void leaves_with_3(void)
     _exit(3);
 }
 
+static void leaves_too_early(void)
+{
+    dp_guard_note(true);
+    _exit(3);
+}
+
+static void leaves_in_time(void)
+{
+    dp_guard_note(true);
+    dp_guard_note(false);
+    _exit(3);
+}
+
 static void is_killed(void)
 {
     (void)raise(SIGKILL);
@@ -113,9 +126,28 @@ static int finish(void **state)
 static void test_the_guard_returns_its_ranks_exit_code(void **state)
 {
     (void)state;
-    const int status = end_of(start(leaves_with_3));
+    void (*const ways[])(void) = {leaves_with_3, leaves_in_time};
+    char text[8] = "";
+
+    for (size_t i = 0; i < 2; i++) {
+        const int status = end_of(start(ways[i]));
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 3);
+    }
+    assert_int_equal(write(pmi[1], "x", 1), 1);
+    assert_int_equal(read(pmi[0], text, sizeof(text)), 1); /* nobody was asked for the end */
+}
+
+static void test_a_rank_that_leaves_too_early_ends_the_job_with_its_code(void **state)
+{
+    char text[64] = "";
+
+    (void)state;
+    const int status = end_of(start(leaves_too_early));
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 3);
+    assert_true(read(pmi[0], text, sizeof(text) - 1) > 0);
+    assert_string_equal(text, "cmd=abort exitcode=3\n");
 }
 
 static void test_a_killed_rank_ends_the_job_with_its_code_and_then_the_guard(void **state)
@@ -210,6 +242,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_guard_returns_its_ranks_exit_code, begin, finish),
         cmocka_unit_test_setup_teardown(
             test_a_killed_rank_ends_the_job_with_its_code_and_then_the_guard, begin, finish),
+        cmocka_unit_test_setup_teardown(
+            test_a_rank_that_leaves_too_early_ends_the_job_with_its_code, begin, finish),
         cmocka_unit_test_setup_teardown(test_with_prrte_the_guard_dies_as_its_rank_did, begin,
                                         finish),
         cmocka_unit_test_setup_teardown(test_ranks_that_go_on_without_one_that_died_have_no_guard,

@@ -49,7 +49,7 @@ enum way { BY_SAMPLES, BACK, BACK_TO_WEIGHTS };
 
 INLINE __mmask16 mask_of(size_t count)
 {
-    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1u);
+    return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
 }
 
 /* Transposes 16 x 16 numbers. */

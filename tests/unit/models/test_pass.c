@@ -125,7 +125,7 @@ static void threads_share_the_rows_of_a_segment_evenly(void **state)
     (void)state;
 
     for (size_t threads = 1; threads <= 4; threads++) {
-        const struct dp_tiles tiles = {6 * 100 * sizeof(float), threads};
+        const struct dp_tiles tiles = {600 * sizeof(float), threads};
         for (size_t rows = 0; rows <= 80; rows++) {
             check_bands(tiles, &segment, rows);
             assert_int_equal(dp_segment_bands(&dense, tiles, rows), 1);

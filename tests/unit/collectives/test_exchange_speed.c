@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,10 +150,22 @@ static void sums_are_as_large_as_there_is_time_for(void **state)
     assert_int_equal(largest_within(64.0), (LARGE + SMALL) * sizeof(float));
 }
 
+static void a_rank_alone_sums_nothing(void **state)
+{
+    static const struct dp_exchange_speed nothing;
+    const double seconds = 1.0;
+    (void)state;
+
+    memset(&found[0], 1, sizeof(found[0]));
+    assert_int_equal(on_local_ranks(1, measures, &seconds), 0);
+    assert_memory_equal(&found[0], &nothing, sizeof(nothing));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_as_large_as_there_is_time_for),
+        cmocka_unit_test(a_rank_alone_sums_nothing),
     };
 
     if (dp_plugin_add(&dp_strategies, &slow_strategy.plugin) != DP_OK) {

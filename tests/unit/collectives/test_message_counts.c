@@ -359,6 +359,23 @@ static void a_ring_cuts_what_it_passes_on_as_late_as_it_may(void **state)
     }
 }
 
+/* Two trees, of half of the 16 KB each. */
+static void trees_pass_segments_of_the_length_that_is_asked_for(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t segments;
+    } cases[] = {{"tree:segment_kb=1", 8}, {"tree:segment_kb=4", 2}, {"tree:segment_kb=64", 1}};
+    const struct counts whole = count_of(4, part_sum, "tree:segment_kb=8");
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct counts found = count_of(4, part_sum, cases[i].text);
+        assert_int_equal(found.messages, whole.messages * cases[i].segments);
+        assert_int_equal(found.bytes, whole.bytes);
+    }
+}
+
 static int set_up(void **state)
 {
     const struct dp_device *device = NULL;
@@ -385,6 +402,7 @@ int main(void)
         cmocka_unit_test(sums_in_rounds_take_ranks_times_log_ranks_messages),
         cmocka_unit_test(a_ring_cuts_what_it_passes_on_as_late_as_it_may),
         cmocka_unit_test(a_sum_goes_in_segments_of_the_length_that_is_asked_for),
+        cmocka_unit_test(trees_pass_segments_of_the_length_that_is_asked_for),
     };
     return cmocka_run_group_tests_name("message_counts", tests, set_up, tear_down);
 }

@@ -2,6 +2,8 @@
  * test_code_ops.c - the operations of compressors: those of `cpu` give the bits of `ref`, with one
  * and with two threads, and both do what kernels/ops.h says.
  */
+#include <float.h>
+
 #include "tests/support/arrays.h"
 
 static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 1000, 70000};
@@ -204,6 +206,21 @@ static void quantize_equals_the_reference(void **state)
             check_quantize(*state, x, blocks[b], sizes[n], 0);
             dp_free(x);
         }
+    }
+}
+
+/* The smallest scale is the smallest normal number. */
+static void the_smallest_scale_is_that_of_the_reference(void **state)
+{
+    const float least = 127.0f * FLT_MIN;
+    const float largest[] = {least, nextafterf(least, 0.0f), nextafterf(least, 1.0f)};
+
+    for (size_t i = 0; i < DP_COUNT(largest); i++) {
+        float *x = zeros(256);
+        x[3] = -largest[i];
+        x[70] = x[200] = largest[i];
+        check_quantize(*state, x, 64, 256, 0);
+        dp_free(x);
     }
 }
 
@@ -459,6 +476,7 @@ int main(void)
         cmocka_unit_test(narrow_rounds_to_the_nearest_even),
         cmocka_unit_test(casts_write_only_their_range),
         cmocka_unit_test(quantize_equals_the_reference),
+        cmocka_unit_test(the_smallest_scale_is_that_of_the_reference),
         cmocka_unit_test(a_block_with_a_nan_becomes_nan_and_no_other),
         cmocka_unit_test(quantize_is_right_in_the_mean),
         cmocka_unit_test(signs_plus_the_rest_are_the_number),

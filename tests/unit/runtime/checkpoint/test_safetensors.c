@@ -132,6 +132,19 @@ static void every_tensor_is_aligned_to_its_elements(void **state)
     dp_safetensors_close(file);
 }
 
+static void types_are_as_wide_as_their_names_say(void **state)
+{
+    static const char *const types[] = {"F32",     "I64",     "F16", "BF16", "F64", "I32",
+                                        "I16",     "I8",      "U8",  "BOOL", "U16", "U32",
+                                        "F8_E5M2", "F8_E4M3", "U64", "F4",   ""};
+    static const size_t widths[] = {4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 2, 4, 1, 1, 8, 0, 0};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        assert_int_equal(dp_stored_width(types[i]), widths[i]);
+    }
+}
+
 static void a_file_may_hold_no_tensor(void **state)
 {
     struct dp_safetensors *file = NULL;
@@ -392,6 +405,7 @@ int main(void)
         WITH_FOLDER(data_begin_at_a_multiple_of_eight),
         WITH_FOLDER(written_tensors_are_read_back),
         WITH_FOLDER(every_tensor_is_aligned_to_its_elements),
+        cmocka_unit_test(types_are_as_wide_as_their_names_say),
         WITH_FOLDER(a_file_may_hold_no_tensor),
         WITH_FOLDER(the_writer_refuses_invalid_tensors),
         WITH_FOLDER(a_full_disk_is_reported),

@@ -52,10 +52,30 @@ static void decompressing_takes_little_memory_beside_the_block(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Also where a sample is a byte. */
+static void a_block_has_as_many_bytes_as_its_samples(void **state)
+{
+    enum { SAMPLES = 10, LABEL = 8 };
+    (void)state;
+
+    for (size_t sample = 1; sample <= 3; sample++) {
+        const struct dp_block_form form = {sample, 1};
+        const uint32_t right = (uint32_t)(SAMPLES * (LABEL + sample));
+        for (uint32_t bytes = 0; bytes <= right + SAMPLES; bytes++) {
+            const struct dp_shard_block block = {.raw = bytes, .samples = SAMPLES};
+            struct dp_block_view view;
+            struct dp_problem problem;
+            assert_int_equal(dp_block_open(&block, raw, &form, &view, &problem),
+                             bytes == right ? DP_OK : DP_ERR_DATA);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompressing_takes_little_memory_beside_the_block),
+        cmocka_unit_test(a_block_has_as_many_bytes_as_its_samples),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
 /* test_own_cache.c - the folder for copies of shards that belongs to a user alone. */
 #define _DEFAULT_SOURCE /* mkdtemp() */
+#include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "runtime/data/records/shard_cache.h"
 #include "tests/support/picture_files.h"
 
@@ -73,10 +77,77 @@ static void a_file_or_a_link_in_its_place_is_refused(void **state)
     assert_int_equal(dp_shard_cache_own(dir), DP_ERR_WRITE);
 }
 
+static dp_status fetch_text(void *context, char **text, size_t *bytes)
+{
+    ++*(int *)context;
+    *text = dp_strdup("index");
+    *bytes = *text != NULL ? strlen(*text) : 0;
+    return *text != NULL ? DP_OK : DP_ERR_NOMEM;
+}
+
+/* Its only file was written so many seconds ago. */
+static void make_older(const char *dir, time_t seconds)
+{
+    const struct timespec at = {.tv_sec = time(NULL) - seconds};
+    DIR *list = opendir(dir);
+    const struct dirent *entry;
+    int changed = 0;
+
+    assert_non_null(list);
+    while ((entry = readdir(list)) != NULL) {
+        if (strstr(entry->d_name, ".idx") != NULL && strstr(entry->d_name, "lock") == NULL) {
+            const struct timespec times[2] = {at, at};
+            assert_int_equal(utimensat(dirfd(list), entry->d_name, times, 0), 0);
+            changed++;
+        }
+    }
+    (void)closedir(list);
+    assert_int_equal(changed, 1);
+}
+
+static void take_text(const struct dp_shard_cache *cache, int *fetched)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    assert_int_equal(dp_shard_cache_text(cache, "place", fetch_text, fetched, &text, &bytes),
+                     DP_OK);
+    assert_int_equal(bytes, strlen("index"));
+    assert_memory_equal(text, "index", bytes);
+    dp_free(text);
+}
+
+/* An index of a server, which changes; a clock may be wrong. */
+static void a_text_is_fetched_again_once_it_is_old(void **state)
+{
+    static const time_t ages[] = {3600, -3600, 60};
+    const time_t begin = time(NULL);
+    struct dp_shard_cache *cache = NULL;
+    int fetched = 0;
+    char dir[DP_PATH_BYTES];
+    (void)state;
+
+    assert_int_equal(dp_shard_cache_own(dir), DP_OK);
+    assert_int_equal(dp_shard_cache_open(dir, 1 << 20, &cache), DP_OK);
+    take_text(cache, &fetched);
+    take_text(cache, &fetched);
+    assert_true(fetched == 1 || time(NULL) - begin >= 10); /* a machine may be slow */
+    for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++) {
+        make_older(dir, ages[i]);
+        fetched = 0;
+        take_text(cache, &fetched);
+        assert_int_equal(fetched, 1);
+    }
+    dp_shard_cache_close(cache);
+    remove_tree(dir);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_may_not_write_to_it),
+        cmocka_unit_test(a_text_is_fetched_again_once_it_is_old),
         cmocka_unit_test(a_file_or_a_link_in_its_place_is_refused),
     };
 

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "kernels/ops.h"
 #include "runtime/data/pictures/resize.h"
@@ -99,6 +100,34 @@ static void a_pair_has_both_classes_and_the_share_of_the_first(void **state)
     dp_row_maker_destroy(maker);
     dp_augment_destroy(augment);
     assert_int_equal(dp_mem_live(), 0);
+}
+
+static void memory_that_lacks_is_an_error(void **state)
+{
+    const struct dp_sample_shape shape = {.count = SAMPLE, .element = DP_ELEMENT_BYTE};
+    struct dp_row_maker_config config = {.images = images[0],
+                                         .labels = labels,
+                                         .count = ROWS,
+                                         .sample_bytes = SAMPLE,
+                                         .label_words = 1,
+                                         .pairs = true};
+    struct dp_augment *augment = augment_of("mixup:alpha=1", &shape);
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    config.augment = augment;
+    dp_log_set_level(DP_LOG_NONE);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_row_maker *maker = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_row_maker_create(&config, &maker);
+        assert_int_equal(status == DP_OK, dp_mem_fail_nth(0) > 0);
+        dp_row_maker_destroy(maker);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+    dp_augment_destroy(augment);
 }
 
 /* ---- pictures in files ---- */
@@ -232,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_reported_once),
         cmocka_unit_test(a_pair_has_both_classes_and_the_share_of_the_first),
+        cmocka_unit_test(memory_that_lacks_is_an_error),
         cmocka_unit_test(rows_show_the_part_that_was_chosen),
         cmocka_unit_test(times_of_readers_add_up),
     };

@@ -79,6 +79,52 @@ static void the_ranks_of_a_host_count_and_no_others(void **state)
     small_run_destroy(&run);
 }
 
+struct fitting {
+    const struct dp_memory_plan *plan;
+    size_t need[2]; /* of a host */
+    size_t left;    /* what both have */
+};
+
+static size_t try_fitting(struct dp_group *group, const void *arg)
+{
+    const struct fitting *f = arg;
+
+    return dp_memory_fits_host(f->plan, group, scratch_folder) !=
+           (f->need[in_pairs[group->rank]] <= f->left);
+}
+
+static void a_host_knows_whether_its_trainers_and_servers_fit(void **state)
+{
+    static const char *const sets[] = {"comm.strategy=ps", "comm.servers=1", NULL};
+    const struct dp_memory_ranks hosts[2] = {
+        {.trainers = 2, .first = true, .leads = true},
+        {.trainers = 1, .servers = 1, .first = true, .leads = true},
+    };
+    struct small_run run;
+    struct dp_memory_plan plan;
+    struct fitting f = {.plan = &plan};
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
+    assert_int_equal(small_run_create(&run, small_own_norm, sets), 0);
+    plan = plan_of(&run, RANKS - 1);
+    for (int i = 0; i < 2; i++) {
+        size_t bytes[DP_MEM_PURPOSE_COUNT];
+        dp_memory_plan_host(&plan, &hosts[i], 0, bytes);
+        f.need[i] = dp_memory_plan_sum(bytes);
+    }
+    assert_int_not_equal(f.need[0], f.need[1]);
+    for (int i = 0; i < 4; i++) {
+        const size_t kb = (f.need[i / 2] + 1023) / 1024 - (size_t)i % 2;
+        char text[128];
+        f.left = kb * 1024;
+        (void)snprintf(text, sizeof(text), "MemTotal: %zu kB\nMemAvailable: %zu kB\n", kb, kb);
+        scratch_write(scratch_path("proc/meminfo"), text, strlen(text));
+        assert_int_equal(on_local_nodes(RANKS, in_pairs, try_fitting, &f), 0);
+    }
+    small_run_destroy(&run);
+}
+
 static void every_need_of_a_host_is_listed(void **state)
 {
     const struct dp_memory_ranks all = {.trainers = 2, .first = true, .leads = true};
@@ -174,6 +220,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_ranks_of_a_host_count_and_no_others, scratch_create,
                                         scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_host_knows_whether_its_trainers_and_servers_fit,
+                                        scratch_create, scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),
         cmocka_unit_test(a_rank_alone_has_no_residuals),
         cmocka_unit_test(state_is_counted_by_the_number_of_weights),

@@ -18,10 +18,12 @@ static const char *const names[KINDS] = {"0.weight",     "0.weight.exp_avg", "0.
                                          "0.weight.ema", "1.running_mean",   "1.running_var"};
 
 static enum kind damaged;
+static bool apart;    /* the device is one that only says that it has memory of its own */
+static bool compared; /* at once, not in the next step */
 
 static float *array_of(const struct dp_trainer *t, enum kind kind)
 {
-    const struct dp_flat *f = &t->state.host->flat;
+    const struct dp_flat *f = apart ? &t->state.flat : &t->state.host->flat;
     float *const arrays[KINDS] = {f->master,
                                   f->slots[0],
                                   f->slots[1],
@@ -39,11 +41,15 @@ static dp_status damage(struct dp_trainer *t)
         return DP_OK;
     }
     DP_TRY(dp_exchange_barrier(t->exchange)); /* all have hashed what they may share */
-    DP_TRY(dp_host_state_fetch(t->state.host));
+    DP_TRY(apart ? DP_OK : dp_host_state_fetch(t->state.host));
     if (t->group->rank == BAD) {
         *array_of(t, damaged) += 1.0f;
     }
-    return dp_host_state_put(t->state.host);
+    if (!apart) {
+        return dp_host_state_put(t->state.host);
+    }
+    DP_TRY(compared ? dp_trainer_compare_replicas(t) : DP_OK);
+    return t->modes.replica_check->restored == (compared ? 1 : 0) ? DP_OK : DP_ERR_INTERNAL;
 }
 
 /* Returns how many ranks failed; what they said is in stderr_text. */
@@ -56,12 +62,17 @@ static size_t train(const char *strategy, enum kind kind, struct outcome *out)
                                 parts ? "train.ema=0" : "train.ema=0.9",
                                 "optimizer.name=adamw",
                                 "optimizer.lr=0.003",
+                                apart ? "device.name=ref" : NULL,
                                 NULL};
     struct small_run run;
+    struct dp_device far;
     size_t wrong;
 
     damaged = kind;
     assert_int_equal(small_run_create(&run, small_own_norm, sets), 0);
+    far = *run.device;
+    far.host_memory = far.host_memory && !apart;
+    run.device = &far;
     stderr_begin();
     wrong = small_train(&run, RANKS, STEPS, damage, out);
     stderr_end();
@@ -95,6 +106,19 @@ static void all_state_is_compared_where_each_rank_has_all(void **state)
     }
 }
 
+/* It is the device's that counts, not what the host had of it before. */
+static void state_is_compared_as_the_device_has_it(void **state)
+{
+    (void)state;
+
+    apart = true;
+    for (enum kind kind = 0; kind < 2 * KINDS; kind++) {
+        compared = kind < KINDS;
+        check_kind("comm.strategy=ring", kind % KINDS);
+    }
+    apart = false;
+}
+
 /* Optimizer state exists once: nothing can be compared. */
 static void optimizer_state_in_parts_is_not_compared(void **state)
 {
@@ -113,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_state_is_compared_where_each_rank_has_all),
+        cmocka_unit_test(state_is_compared_as_the_device_has_it),
         cmocka_unit_test(optimizer_state_in_parts_is_not_compared),
     };
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "collectives/core/transport.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
 
@@ -19,6 +20,7 @@ static struct {
     int spots;            /* 0: none */
     size_t at[MOST_SPOTS];
     bool least; /* changed to the next number; else by 1 */
+    bool nan;   /* changed to none */
     /* What it was, on the lowest of these ranks, in the last step. */
     float before, after;
 } damage;
@@ -46,7 +48,7 @@ static void do_damage(void *context, struct dp_trainer *t, int bucket, bool summ
     for (int i = damage.spots - 1; i >= 0; i--) {
         float *sum = &t->state.flat.grad[range.begin + damage.at[i]];
         const float before = *sum;
-        *sum = damage.least ? nextafterf(before, INFINITY) : before + 1.0f;
+        *sum = damage.nan ? NAN : damage.least ? nextafterf(before, INFINITY) : before + 1.0f;
         if (t->group->rank == (damage.rank >= 0 ? damage.rank : 0)) {
             damage.before = before;
             damage.after = *sum;
@@ -213,6 +215,59 @@ static void what_may_differ_depends_on_the_order_of_adding(void **state)
     outcome_fini(&out);
 }
 
+static void what_is_no_number_is_wrong_where_the_sum_is_one(void **state)
+{
+    static const char *const ways[][3] = {{"comm.strategy=direct", "train.verify_sums=1", NULL},
+                                          {"comm.strategy=ring", "train.verify_sums=1", NULL}};
+    struct outcome out;
+    (void)state;
+
+    damage.spots = 1;
+    damage.nan = true;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(train(small_dense, ways[i], RANKS, &out), RANKS);
+        assert_said("element 0 of the bucket is nan instead of ");
+        outcome_fini(&out);
+    }
+}
+
+/* What a rank itself says; others read it from rank 0's lines. */
+static size_t says_it_alone(struct dp_group *group, const void *run)
+{
+    struct dp_log_capture capture;
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    dp_status status = DP_OK;
+    size_t wrong;
+
+    if (small_run_trainer(run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    dp_trainer_on_bucket(t, do_damage, NULL);
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    for (int step = 0; step < STEPS && status == DP_OK; step++) {
+        status = dp_trainer_step(t, &report);
+    }
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    wrong =
+        status != DP_ERR_DISAGREE || (dp_log_captured(&capture)[0] != '\0') != (group->rank == 0);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void rank_0_reports_for_all(void **state)
+{
+    static const char *const sets[] = {"comm.strategy=direct", "train.verify_sums=1",
+                                       "comm.overlap=off", NULL};
+    struct small_run run;
+    (void)state;
+
+    damage.spots = 1;
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    assert_int_equal(on_local_ranks(RANKS, says_it_alone, &run), 0);
+    small_run_destroy(&run);
+}
+
 /* With zero1 a rank sums its part of a bucket alone: it is the one that is named. */
 static void the_rank_that_summed_is_named(void **state)
 {
@@ -307,6 +362,8 @@ int main(void)
         cmocka_unit_test_setup(sums_are_checked_every_few_steps, no_damage),
         cmocka_unit_test_setup(without_it_nobody_notices, no_damage),
         cmocka_unit_test_setup(what_may_differ_depends_on_the_order_of_adding, no_damage),
+        cmocka_unit_test_setup(what_is_no_number_is_wrong_where_the_sum_is_one, no_damage),
+        cmocka_unit_test_setup(rank_0_reports_for_all, no_damage),
         cmocka_unit_test_setup(the_rank_that_summed_is_named, no_damage),
         cmocka_unit_test_setup(large_buckets_are_compared_whole, no_damage),
         cmocka_unit_test_setup(right_sums_are_never_called_wrong_and_nothing_changes, no_damage),

@@ -123,16 +123,17 @@ static void make_rows(const struct dp_loader *loader, struct dp_row_maker *maker
 {
     const struct dp_loader_config *c = &loader->config;
     const struct slot *slot = t->slot;
+    uint64_t next = t->count > 0 ? sample_at(loader, slot, t->row) : 0;
 
     DP_SPAN(DP_PHASE_LOAD, (int64_t)slot->batch.step);
-    for (size_t i = t->row; i < t->row + t->count; i++) {
-        t->status = dp_row_maker_make(maker, slot->batch.epoch, sample_at(loader, slot, i),
-                                      slot->images + i * c->sample_bytes,
-                                      slot->labels + i * c->batch_words, &t->skipped);
-        if (t->status != DP_OK) {
-            t->bad_row = i;
-            return;
-        }
+    for (size_t i = t->row; i < t->row + t->count && t->status == DP_OK; i++) {
+        const uint64_t row = next;
+        next = sample_at(loader, slot, i + 1 < t->row + t->count ? i + 1 : i);
+        dp_row_maker_expect(maker, next);
+        t->status =
+            dp_row_maker_make(maker, slot->batch.epoch, row, slot->images + i * c->sample_bytes,
+                              slot->labels + i * c->batch_words, &t->skipped);
+        t->bad_row = i; /* if it is the last one */
     }
 }
 
@@ -203,9 +204,7 @@ static void work(struct dp_loader *loader, struct dp_row_maker *maker, struct ti
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_row_maker_take_times(maker, &times);
     ns = dp_now_ns() - begin_ns;
-    if (loader->config.images != NULL) {
-        times.ns[DP_STAGE_AUGMENT] = ns;
-    }
+    times.ns[DP_STAGE_AUGMENT] = loader->config.images != NULL ? ns : times.ns[DP_STAGE_AUGMENT];
     (void)pthread_mutex_lock(&loader->mutex);
     loader->work_ns += ns;
     dp_stage_times_add(&loader->times, &times);

@@ -7,6 +7,11 @@
 #include "base/trace.h"
 #include "runtime/data/row_print.h"
 
+enum {
+    LINE = 64,      /* bytes of a cache's line */
+    EXPECTED = 4096 /* of a row that are fetched; after so many a processor fetches by itself */
+};
+
 struct dp_row_maker {
     struct dp_row_maker_config config;
     struct dp_augment *augment;      /* owned; NULL: none */
@@ -173,6 +178,18 @@ static void mix_labels(const struct dp_row_maker *m, const struct dp_mix *mix, i
         memcpy(&other, &m->other_label[i], sizeof(other));
         one = share * one + rest * other;
         memcpy(&label[i], &one, sizeof(one));
+    }
+}
+
+void dp_row_maker_expect(const struct dp_row_maker *m, uint64_t row)
+{
+    const struct dp_row_maker_config *c = &m->config;
+
+    if (m->reader == NULL) {
+        const size_t most = c->sample_bytes < EXPECTED ? c->sample_bytes : EXPECTED;
+        for (size_t at = 0; at < most; at += LINE) {
+            __builtin_prefetch(c->images + row * c->sample_bytes + at);
+        }
     }
 }
 

@@ -26,6 +26,10 @@ struct dp_row_maker;
 DP_CHECKED dp_status dp_row_maker_create(const struct dp_row_maker_config *config,
                                          struct dp_row_maker **out);
 
+/* Has a row of images in memory brought to the caches, since rows lie in any order: call it before
+ * another one is made. */
+void dp_row_maker_expect(const struct dp_row_maker *maker, uint64_t row);
+
 /*
  * Makes sample `row` as epoch `epoch` sees it.
  *

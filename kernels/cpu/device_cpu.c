@@ -18,8 +18,8 @@ static dp_status cpu_forget(struct dp_stream *stream)
 {
     struct dp_prepared *prepared = stream->state;
 
-    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
-        DP_TRY(cpu_forget(stream->singles[i]));
+    for (struct dp_stream **one = stream->singles; one != NULL && *one != NULL; one++) {
+        DP_TRY(cpu_forget(*one));
     }
     if (prepared != NULL) {
         stream->state = NULL;
@@ -33,8 +33,8 @@ static void cpu_stream_destroy(struct dp_stream *stream)
     if (stream == NULL) {
         return;
     }
-    for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
-        cpu_stream_destroy(stream->singles[i]);
+    for (struct dp_stream **one = stream->singles; one != NULL && *one != NULL; one++) {
+        cpu_stream_destroy(*one);
     }
     dp_free(stream->singles);
     stream->singles = NULL;
@@ -54,13 +54,14 @@ static struct dp_stream *stream_of(const struct dp_device *device, int threads)
     return &own->stream;
 }
 
-/* Makes the streams of a stream's threads, if it has several. */
+/* Makes the streams of a stream's threads, if it has several. NULL ends them, since a stream may
+ * use fewer threads later. */
 static bool add_singles(struct dp_stream *stream)
 {
     if (stream->threads == 1) {
         return true;
     }
-    stream->singles = dp_zalloc((size_t)stream->threads, sizeof(*stream->singles));
+    stream->singles = dp_zalloc((size_t)stream->threads + 1, sizeof(struct dp_stream *));
     for (int i = 0; stream->singles != NULL && i < stream->threads; i++) {
         stream->singles[i] = stream_of(stream->device, 1);
         if (stream->singles[i] == NULL) {

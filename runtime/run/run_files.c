@@ -46,6 +46,8 @@ static dp_status open_files(const struct dp_run_job *job, uint64_t evaluated_at,
     }
     DP_TRY(dp_metrics_open(&figures->metrics, path, job->resume.continues));
     figures->metrics_open = true;
+    /* A run that goes on without a rank that dies has all lines, also of that rank. */
+    figures->metrics.at_once = dp_config_shrinks(job->config);
     return dp_run_writes_reports(job) ? start_reports(job, &figures->reports) : DP_OK;
 }
 

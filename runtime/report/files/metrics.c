@@ -326,7 +326,7 @@ dp_status dp_metrics_step(struct dp_metrics *metrics, const struct dp_metrics_st
     (void)pthread_mutex_lock(&metrics->mutex);
     metrics->late[metrics->late_count++] = (struct dp_metrics_late){now_s(), *step};
     if (now_ns >= metrics->late_ns + DP_METRICS_LATE_NS ||
-        metrics->late_count == DP_METRICS_STEPS || metrics->failing_ns != 0) {
+        metrics->late_count == DP_METRICS_STEPS || metrics->failing_ns != 0 || metrics->at_once) {
         metrics->late_ns = now_ns;
         status = write_late(metrics);
     }

@@ -35,6 +35,7 @@ struct dp_metrics {
     pthread_mutex_t mutex; /* protects all but the path */
     int fd;
     bool given_up;
+    bool at_once;                 /* set by the owner: lines about steps do not wait */
     struct dp_metrics_late *late; /* owned, [DP_METRICS_STEPS]: steps that have no line yet */
     int late_count;
     uint64_t late_ns; /* when such lines were last written */

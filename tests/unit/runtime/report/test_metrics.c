@@ -339,8 +339,14 @@ static void steps_that_follow_quickly_are_written_together(void **state)
     assert_int_equal(dp_metrics_flush(&metrics), DP_OK);
     assert_int_equal(line_count(), 4 + DP_METRICS_STEPS);
     assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
+    assert_int_equal(line_count(), 4 + DP_METRICS_STEPS);
+    metrics.at_once = true;
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK); /* with the one before */
+    assert_int_equal(line_count(), 6 + DP_METRICS_STEPS);
+    metrics.at_once = false;
+    assert_int_equal(dp_metrics_step(&metrics, &step), DP_OK);
     dp_metrics_close(&metrics);
-    assert_int_equal(line_count(), 5 + DP_METRICS_STEPS);
+    assert_int_equal(line_count(), 7 + DP_METRICS_STEPS);
     assert_int_equal(dp_mem_live(), 0);
 }
 

@@ -75,7 +75,7 @@ static void check_kind(const struct dp_stream *plain, const struct kind *kind)
 {
     struct dp_device far = *plain->device;
     struct dp_stream stream = *plain;
-    struct memory there, before;
+    struct memory there = {.bytes = {{0}}}, before;
     struct dp_host_state *h = NULL;
     struct dp_flat flat;
     size_t sizes[ARRAYS];
@@ -141,7 +141,7 @@ static void memory_that_lacks_is_named(void **state)
     const struct kind kind = {true, true, 2};
     const struct dp_device *device = NULL;
     struct dp_stream *stream = NULL;
-    struct memory there;
+    struct memory there = {.bytes = {{0}}};
     struct dp_flat flat;
     (void)state;
 
@@ -182,7 +182,7 @@ static void a_part_of_the_weights_is_copied_alone(void **state)
         const size_t width = narrow == 1 ? 2 : sizeof(float), end = part.begin + part.count;
         struct dp_device far = *device;
         struct dp_host_state *h = NULL;
-        struct memory there, before;
+        struct memory there = {.bytes = {{0}}}, before;
         struct dp_flat flat;
         far.host_memory = false;
         stream->device = &far;
@@ -211,7 +211,7 @@ static void a_device_that_uses_the_hosts_memory_has_no_copy(void **state)
     const struct dp_device *device = NULL;
     struct dp_stream *stream = NULL;
     struct dp_host_state *h = NULL;
-    struct memory there;
+    struct memory there = {.bytes = {{0}}};
     struct dp_flat flat;
     void *arrays[ARRAYS];
     (void)state;

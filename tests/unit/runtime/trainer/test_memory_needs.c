@@ -63,9 +63,10 @@ static size_t factors(void)
 /* Of one pass of so many rows. */
 static size_t activations(enum dp_type type, size_t rows, int threads, bool trains)
 {
-    return dp_model_activation_bytes(run.model, type, rows, dp_tiles_of(run.device, threads),
-                                     trains) +
-           floats(run.model->local);
+    const struct dp_tiles tiles = dp_tiles_of(run.device, threads);
+
+    return dp_model_activation_bytes(run.model, type, rows, tiles, trains) +
+           dp_pass_band_bytes(run.model, tiles, trains);
 }
 
 /* What the trainer's buckets make of a compressor. */

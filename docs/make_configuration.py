@@ -243,6 +243,9 @@ that wait for others take as long as they do. `stragglers` has the share of buck
 rank came last. Ranks of several hosts are compared by the clock of rank 0: before the first step
 and after the last one it exchanges 16 messages with each host, and takes the quickest.
 
+With `nccl` and `ipc` a GPU sums buckets: these times are then the host's, which queues the sums. A
+trace (`--trace`) has the GPU's own.
+
 `efficiency` has five factors, whose product is `scaling_efficiency`. A step of one rank alone is
 made longer in turn by what each cause adds to it in the run: computing that is slower
 (contention), waiting for batches, communication that nothing hides, waiting for ranks that come

@@ -29,9 +29,9 @@ struct dp_stream {
     const struct dp_device *device;
     const struct dp_ops *ops;
     int threads; /* that one operation may use; 1 or more */
-    struct dp_stream *
-        *singles; /* owned; where the device has `parallel` and threads > 1: [threads] streams of
-                   * one thread each, for operations that these threads call side by side */
+    /* Owned; where the device has `parallel` and threads > 1: [threads + 1] streams of one thread
+     * each, for operations that these threads call side by side, and NULL. */
+    struct dp_stream **singles;
     enum dp_type type; /* the compute type: dp_stream_set_type() */
     enum dp_conv_engine conv;
     bool tf32; /* with type float32: products may round their factors to tf32 */

@@ -8,7 +8,8 @@ the ranks of this host, which may be saving. Where a rank of another host ends t
 this one write BEGUN when mpirun ends them. Then it is as after a signal, but the code is HOST_GONE:
 mpirun would have returned if it could reach all hosts. Where rank 0 has written DONE, and mpirun
 has not returned when no rank of this host runs any more, the code is 0: a host was cut off after
-the job had done all. All waiting is without polling.
+the job had done all. After a signal that ends the job no word of a rank gives mpirun more time:
+whoever has sent it may wait no longer. All waiting is without polling.
 
 Signals sent to us are passed to mpirun. It gets those of the terminal (Ctrl-C, Ctrl-Z) by itself.
 
@@ -215,9 +216,16 @@ def pass_on(info, mpirun, hydra):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def sooner(deadline, seconds):
+    """So many seconds from now, or the deadline if that comes first."""
+    limit = time.monotonic() + seconds
+    return limit if deadline is None else min(deadline, limit)
+
+
 def wait_for(mpirun, hydra, pipe, grace_s):
     """Waits until mpirun ends, or kills it; returns the exit code."""
-    code, reported, deadline = 1, False, None  # reported: a rank has written its exit code
+    code, deadline = 1, None
+    reported, asked = False, False  # a rank has written its exit code; a signal ends the job
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         info = signal.sigwaitinfo(WATCHED) if left is None else signal.sigtimedwait(WATCHED, left)
@@ -240,15 +248,15 @@ def wait_for(mpirun, hydra, pipe, grace_s):
                 if known and not reported:
                     code, reported = known[0], True
                     grace_s -= SLACK_S - SHORT_S if code == HOST_GONE else 0
-                    deadline = time.monotonic() + grace_s
-                elif DONE in codes:
+                    deadline = sooner(deadline if asked else None, grace_s)
+                elif DONE in codes and not (reported or asked):
                     code, deadline = 0, time.monotonic() + grace_s
                 elif deadline is None:
                     code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:
             pass_on(info, mpirun, hydra)
-            if info.si_signo in ENDING and deadline is None:
-                deadline = time.monotonic() + grace_s
+            if info.si_signo in ENDING and not asked:
+                asked, deadline = True, sooner(deadline, grace_s)
 
 
 def main():

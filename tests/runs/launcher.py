@@ -3,6 +3,7 @@
 and its death; only it comes back where mpirun does not. Where a host is cut off: hosts.py.
 """
 import contextlib
+import importlib.util
 import os
 import pathlib
 import pty
@@ -10,6 +11,7 @@ import re
 import signal
 import subprocess
 import time
+import types
 
 import harness
 from harness import Started, check, same
@@ -162,6 +164,67 @@ def case_a_job_that_has_done_all_ends_well_though_mpirun_does_not_return():
     result = job_that_mpirun_does_not_end("\\377", "kill -STOP $PPID")
     same(result.code, 0, f"the exit code of\n{result}\n")
     check("mpirun does not end" in result.err, f"no warning:\n{result}")
+
+
+class Hours:
+    """Stands in for the watchdog's clock and for the signals that it waits for: no time passes but
+    to what is planned next, (second, signal or byte of a rank). Its mpirun never ends.
+    """
+
+    def __init__(self, plan):
+        handler = signal.getsignal(signal.SIGINT)
+        spec = importlib.util.spec_from_file_location("watchdog", f"{MPIRUN}_watchdog.py")
+        self.watchdog = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.watchdog)
+        signal.signal(signal.SIGINT, handler)
+        self.watchdog.NOT_BACK = b""
+        self.now, self.plan = 0, list(plan)
+        self.read_end, self.write_end = os.pipe2(os.O_NONBLOCK)
+        self.watchdog.time = types.SimpleNamespace(monotonic=lambda: self.now)
+        self.watchdog.signal = types.SimpleNamespace(
+            **{**vars(signal), "sigwaitinfo": self.wait, "sigtimedwait": self.wait})
+
+    def wait(self, _, left=None):
+        if left is not None and (not self.plan or self.plan[0][0] > self.now + left):
+            self.now += left
+            return None
+        self.now, what = self.plan.pop(0)
+        if isinstance(what, signal.Signals):
+            return types.SimpleNamespace(si_signo=what, si_code=0)
+        os.write(self.write_end, bytes([what]))
+        return types.SimpleNamespace(si_signo=signal.SIGIO, si_code=0)
+
+    def end(self):
+        """The exit code, and when mpirun was killed."""
+        def ignore():
+            for number in self.watchdog.ENDING:
+                signal.signal(number, signal.SIG_IGN)
+
+        with subprocess.Popen(["sleep", "600"], preexec_fn=ignore) as mpirun:
+            code = self.watchdog.wait_for(mpirun.pid, False, self.read_end,
+                                          self.watchdog.grace([]))
+        os.close(self.read_end)
+        os.close(self.write_end)
+        return code, self.now
+
+
+def case_after_a_signal_that_ends_the_job_no_word_of_a_rank_gives_mpirun_more_time():
+    begun, done, gone = 0, 255, 76
+    for plan, expected in (
+        ([(0, signal.SIGINT)], (1, 20)),
+        ([(0, signal.SIGINT), (19, done)], (1, 20)),
+        ([(0, signal.SIGTERM), (5, signal.SIGTERM), (6, done)], (1, 20)),
+        ([(0, signal.SIGTERM), (19, gone)], (gone, 20)),
+        ([(0, signal.SIGTERM), (2, gone)], (gone, 10)),
+        ([(0, signal.SIGTERM), (19, 74)], (74, 20)),
+        ([(0, begun), (1, signal.SIGTERM)], (gone, 21)),
+        ([(0, signal.SIGUSR1), (19, done)], (0, 39)),
+        ([(0, done), (19, signal.SIGINT)], (0, 20)),
+        ([(0, begun), (1, done)], (0, 21)),
+        ([(0, 74), (1, done)], (74, 20)),
+        ([(0, begun)], (gone, 60)),
+    ):
+        same(Hours(plan).end(), expected, f"exit code and seconds of {plan}")
 
 
 def other_mpirun(name, script):

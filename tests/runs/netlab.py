@@ -483,18 +483,5 @@ def case_a_lab_ends_with_the_shell_that_started_it():
         running.check_gone("after the death of the shell")
 
 
-def case_mpirun_ends_its_ranks_when_netlab_is_asked_to():
-    cfg = small_cfg()
-    need_lab()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        out = harness.scratch / number.name
-        wrapper = [str(NETLAB), "2", "--"]
-        started = Started([cfg, *harness.endless(), "--out", out], 2, wrapper=wrapper)
-        started.wait_for("a step", lambda: harness.steps_done(out) >= 5)
-        started.signal(number)
-        result = started.finish()
-        same(result.code, 1, f"the exit code after {number.name} of\n{result}\n")
-
-
 if __name__ == "__main__":
     harness.main(globals())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """launch/netlab: signals that come while it makes the hosts, when there is no command yet to pass
-them on to.
+them on to, and those for mpirun on its hosts.
 """
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ import time
 import uuid
 
 import harness
-from harness import check, same
+from harness import Started, check, same, small_cfg, steps_done
 from netlab import NETLAB, children, links, need_lab, stamps
 
 
@@ -74,6 +74,7 @@ def try_at(ready, act, script, prepare=lambda: None):
     return code, text.decode()
 
 
+SOON = 22  # seconds: mpirun_watchdog.py takes 20 at most, and netlab ends it after 30
 # What a command says that no signal ended, also on a machine so busy that a signal comes late.
 UNHEARD = f"sleep {harness.PATIENCE - 20}; echo done"
 # Moments before there is a command.
@@ -105,6 +106,25 @@ def case_under_nohup_a_lab_goes_on():
                               "sleep 2; echo done",
                               lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         same((code, "done" in text), (0, True), f"SIGHUP {moment}: {text!r}")
+
+
+def case_mpirun_ends_its_ranks_when_netlab_is_asked_to():
+    need_lab()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        out = harness.scratch / number.name
+        started = Started([small_cfg(), *harness.endless(), "--out", out], 2,
+                          wrapper=[str(NETLAB), "2", "--"])
+        started.wait_for("step 5", lambda: steps_done(out) >= 5)
+        came = time.monotonic() - started.begin
+        started.signal(number)
+        doing = ""
+        try:
+            started.process.wait(SOON)
+        except subprocess.TimeoutExpired:
+            doing = f"{SOON} s later these ran:\n{harness.described(started.mark)}"
+        result = started.finish()
+        same(result.code, 1, f"{number.name} came after {came:.1f} s, and the exit code of\n"
+             f"{result}\n{doing}\n")
 
 
 if __name__ == "__main__":

@@ -131,6 +131,6 @@ bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next small piece */
     folder = dp_mpi_window_folder();
-    all += segments_in(folder, node);
-    return dp_shared_file_possible(folder, all);
+    return dp_file_free(folder) > all + segments_in(folder, node) &&
+           dp_shared_file_possible(folder, all);
 }

@@ -33,6 +33,8 @@ dp_default OMPI_MCA_btl_vader_max_send_size 65536
 # A seccomp filter (containers) or Yama may forbid reading another process's memory directly; Open
 # MPI then prints an error per message instead of using another way.
 dp_default OMPI_MCA_btl_vader_single_copy_mechanism none
+# As in Open MPI 4, where messages are as fast: 5 makes files of 16 MiB a rank in /dev/shm.
+dp_default OMPI_MCA_btl_vader_segment_size 4194304
 # The same for Open MPI 5, whose launcher is PRRTE.
 dp_default PRTE_ALLOW_RUN_AS_ROOT 1
 dp_default PRTE_ALLOW_RUN_AS_ROOT_CONFIRM 1

@@ -372,12 +372,13 @@ def case_a_small_dev_shm_ends_no_rank():
     without_mpich()
     # MPI's segments and ours take room as they are written to; without any, SIGBUS ended a rank.
     little_memory(16)  # skipped where nothing may be mounted
+    program = harness.program
     for megabytes in (5, 9):
         wrapper = ["unshare", "-m", "sh", "-c",
                    f'mount -t tmpfs -o size={megabytes}m tmpfs /dev/shm && exec "$0" "$@"']
-        harness.program = "ddp_bench"
+        harness.program = program.replace("ddp_train", "ddp_bench")
         result = Started(["-b", "64K", "-e", "1M", "-n", "5"], 2, {}, wrapper=wrapper).finish()
-        harness.program = "ddp_train"
+        harness.program = program
         same(result.code, 0, f"with {megabytes} MB, the exit code of\n{result}\n")
 
 
@@ -413,7 +414,7 @@ def case_ranks_that_disagree_are_reported_before_they_train():
     lived = []
     for first, second, has, rank_0_has in cases:
         out = harness.scratch / "out"
-        both = (*first, "--out", out, ":", "-np", 1, harness.build / "ddp_train", *second,
+        both = (*first, "--out", out, ":", "-np", 1, harness.build / harness.program, *second,
                 "--out", out)
         started = Started([*both], 1)
         seen = []

@@ -3,9 +3,12 @@
 Those that go on without it are in shrink.py; more is run by tests/other_mpis, by hand.
 """
 import contextlib
+import functools
+import os
 import re
 import signal
 
+import broken
 import hang
 import harness
 import hosts
@@ -114,5 +117,31 @@ def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
           f"not reported:\n{result}")
 
 
+# Those of other files that run with it as they are.
+ALSO_HERE = (
+    broken.case_without_room_for_shared_memory_ranks_send_messages,
+    broken.case_where_no_shared_memory_can_be_made_ranks_send_messages,
+    broken.case_a_small_dev_shm_ends_no_rank,
+    # The ranks live for less than a second, so MPI_Init does not sleep for one.
+    broken.case_ranks_that_disagree_are_reported_before_they_train,
+    hosts.case_a_rank_that_dies_while_strategies_are_measured_is_named,
+    hosts.case_a_death_that_mpirun_is_slow_to_notice_has_its_exit_code,
+    hosts.case_an_outage_of_some_seconds_changes_no_bit,
+    hosts.case_a_job_that_is_asked_to_end_ends_though_a_host_is_cut_off,
+    hosts.case_a_strategy_for_one_node_is_refused_with_those_that_can,
+    hosts.case_ranks_on_two_hosts_that_disagree_are_reported,
+    hosts.case_data_that_some_hosts_lack_or_have_damaged_is_reported_by_the_first_of_their_ranks,
+)
+
+
+def here(case):
+    @functools.wraps(case)
+    def run():
+        os.environ.update(with_openmpi5())
+        case()
+
+    return run
+
+
 if __name__ == "__main__":
-    harness.main(globals())
+    harness.main({**globals(), **{case.__name__: here(case) for case in ALSO_HERE}})

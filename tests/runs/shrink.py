@@ -61,7 +61,7 @@ def includes_mpi(path):
 
 
 def compile_for(mpicc, folder):
-    """ddp_train and mpi_leave in `folder`."""
+    """ddp_train, ddp_bench and mpi_leave in `folder`."""
     flags = ["-std=gnu11", "-O1", f"-I{harness.ROOT}", f"-I{harness.build}", "-c"]
     launcher = [word for word in (shutil.which("ccache"),) if word]
     library = folder / "libcollectives.a"
@@ -72,8 +72,8 @@ def compile_for(mpicc, folder):
         run(*launcher, mpicc, *flags, source, "-o", target)
     run("ar", "r", library, *objects)
     parts = [library if name == "collectives" else harness.build / f"libdp_{name}.a"
-             for name in ("runtime", "models", "collectives", "kernels", "base")]
-    for main in ("tests/mpi/mpi_leave.c", "launch/ddp_train.c"):
+             for name in ("bench", "runtime", "models", "collectives", "kernels", "base")]
+    for main in ("tests/mpi/mpi_leave.c", "launch/ddp_bench.c", "launch/ddp_train.c"):
         run(mpicc, *flags[:-1], harness.ROOT / main, harness.ROOT / "launch/openblas_memory.c",
             *parts, *libraries(), "-fopenmp", "-lm", "-ldl", "-o", folder / pathlib.Path(main).stem)
 
@@ -84,7 +84,7 @@ def need_plain_build():
 
 
 def use_program_for(mpicc, name):
-    """Compiles ddp_train and mpi_leave for another MPI, once for a build, into a folder of that
+    """Compiles what compile_for() does, for another MPI, once for a build, into a folder of that
     name in it, and makes ddp_train the program."""
     need_plain_build()
     folder = harness.build / name

@@ -89,8 +89,14 @@ const char *dp_mpi_window_folder(void)
     return window_folder;
 }
 
-/* Size for one rank: btl_vader_segment_size of Open MPI 4. */
-static const unsigned long long segment_bytes = 4 << 20;
+/* Size for one rank: the setting, or the default of Open MPI 4. */
+static unsigned long long segment_bytes(void)
+{
+    const char *set = getenv("OMPI_MCA_btl_vader_segment_size");
+    const unsigned long long bytes = set != NULL ? strtoull(set, NULL, 10) : 0;
+
+    return bytes > 0 ? bytes : 4 << 20;
+}
 
 static const char folder_setting[] = "OMPI_MCA_btl_vader_backing_directory";
 
@@ -101,11 +107,11 @@ bool dp_mpi_place_segments(void)
     const bool set = getenv(folder_setting) != NULL;
     struct rlimit most = {0, 0};
 
-    if (count * segment_bytes > dp_file_free("/dev/shm")) {
+    if (count * segment_bytes() > dp_file_free("/dev/shm")) {
         (void)setenv(folder_setting, temporary != NULL ? temporary : "/tmp", 0);
         return false;
     }
-    return !set && getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur >= segment_bytes;
+    return !set && getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur >= segment_bytes();
 }
 
 /* How much space of a folder Open MPI's segments may still take. */
@@ -116,7 +122,7 @@ static unsigned long long segments_in(const char *folder, MPI_Comm node)
 
     return strcmp(folder, set != NULL ? set : "/dev/shm") == 0 &&
                    MPI_Comm_size(node, &ranks) == MPI_SUCCESS
-               ? (unsigned long long)ranks * segment_bytes
+               ? (unsigned long long)ranks * segment_bytes()
                : 0;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Draws docs/results.svg from benchmarks/results: samples/s as multiples of PyTorch's, and writes
-the tables of the strongest peers between their marks in README.md and docs/benchmarks.md.
+the tables of the strongest peers after their marks, which name a file, in README.md and
+docs/benchmarks.md.
 
 The drawing has no background, and its colours can be read on white and on black.
 """
@@ -82,9 +83,13 @@ PEERS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch", "torch-tu
 CORES = {1: "1 core", 2: "2 cores"}
 
 
-def peer_cells():
-    cells = json.loads((RESULTS / "compare_peers.json").read_text())["cells"]
-    return sorted(cells, key=lambda cell: (cell["precision"] != "fp32", -cell["cores"]))
+MODELS = ("mlp", "lenet", "resnet20")
+
+
+def peer_cells(name):
+    cells = json.loads((RESULTS / name).read_text())["cells"]
+    return sorted(cells, key=lambda cell: (cell["precision"] != "fp32", -cell["cores"],
+                                           MODELS.index(cell["model"])))
 
 
 def short(cell):
@@ -93,23 +98,22 @@ def short(cell):
             f'{PEERS[best]} (target {cell["target"]}: {cell["verdict"]})')
 
 
-def short_peers():
+def short_peers(name):
     """A row a precision and number of cores, a column a model: our ratio to the best peer."""
-    cells = peer_cells()
-    models = list(dict.fromkeys(cell["model"] for cell in cells))
-    yield "| | " + " | ".join(models) + " |"
-    yield "|---|" + "---:|" * len(models)
+    cells = peer_cells(name)
+    yield "| | " + " | ".join(MODELS) + " |"
+    yield "|---|" + "---:|" * len(MODELS)
     for kind in dict.fromkeys((cell["precision"], cell["cores"]) for cell in cells):
         row = {cell["model"]: cell for cell in cells if (cell["precision"], cell["cores"]) == kind}
-        words = [short(row[model]) if model in row else "" for model in models]
+        words = [short(row[model]) if model in row else "" for model in MODELS]
         yield f"| {kind[0]}, {CORES[kind[1]]} | " + " | ".join(words) + " |"
 
 
-def long_peers():
+def long_peers(name):
     yield ("| precision | cores | model | best peer, samples/s | ours | ratio (range) "
            "| MFU of both | target | verdict |")
     yield "|---|---:|---|---:|---:|---:|---:|---:|---|"
-    for c in peer_cells():
+    for c in peer_cells(name):
         low, high = c["ratio_range"]
         yield (f'| {c["precision"]} | {c["cores"]} | {c["model"]} '
                f'| {PEERS[c["best"]]} {c["medians"][c["best"]]:,.0f} '
@@ -121,12 +125,14 @@ TABLES = {ROOT / "README.md": short_peers, ROOT / "docs/benchmarks.md": long_pee
 
 
 def with_table(path):
-    """The page with its table of peers made anew."""
-    table = "\n".join(TABLES[path]())
-    page, count = re.subn(r"(<!-- peers: [^\n]*-->\n\n).*?(\n\n)", rf"\g<1>{table}\g<2>",
-                          path.read_text(), count=1, flags=re.S)
-    if count != 1:
-        raise SystemExit(f"{path.name}: no place for the table of peers")
+    """The page with its tables of peers made anew."""
+    def renewed(match):
+        return match[1] + "\n".join(TABLES[path](match[2])) + "\n\n"
+
+    page, count = re.subn(r"(<!-- peers ([\w.]+): [^\n]*-->\n\n).*?\n\n", renewed,
+                          path.read_text(), flags=re.S)
+    if count == 0:
+        raise SystemExit(f"{path.name}: no place for a table of peers")
     return page
 
 

@@ -11,7 +11,7 @@ from sweep.jobs import Jobs
 from sweep.local import Signals, Stopped
 from sweep.main import CHECK_S, Tools
 from tune import options, space
-from tune.goals import GOALS, LACKS
+from tune.goals import GOALS
 from tune.study import JOB, Study, identity_of, load
 from tune.trial import JobTrial, LocalTrial, share_of
 
@@ -38,6 +38,12 @@ def print_config(args, tools, overrides):
 def model_path(args):
     """One that is no flag."""
     return args.model if "/" in args.model else os.path.join(".", args.model)
+
+
+def check_goal(goal, config, axes):
+    """A figure that no trial will have would be missed only after the last one."""
+    if goal.impossible(config, [axis.key for axis in axes]):
+        raise Failure(f"--goal: {goal.why_none()}", CONFIGURATION)
 
 
 def check_space(args, tools, axes):
@@ -113,8 +119,7 @@ class Tuning:
             self.study.tell(asked, value)
             text = f"{self.goal.name} {value:.6g}"
         else:
-            why = trial.why() if trial.code != 0 else LACKS.get(self.goal.name,
-                                                                f"no {self.goal.name}")
+            why = trial.why() if trial.code != 0 else self.goal.why_none()
             self.code = trial.code or CONFIGURATION
             self.study.tell_failed(asked, why, trial.code)
             text = f"FAILED with exit code {trial.code}: {why}"
@@ -168,10 +173,12 @@ def write_best(args, tools, study):
 
 
 def tune(args, tools):
-    axes = space.read(args.space, load("yaml"))
+    yaml = load("yaml")
+    axes = space.read(args.space, yaml)
     text = print_config(args, tools, ())
     check_space(args, tools, axes)
     load("optuna")  # before anything is written
+    check_goal(GOALS[args.goal], yaml.safe_load(text), axes)
     make_folder(args.out)
     if args.slurm:
         Jobs.check()

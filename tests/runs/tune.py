@@ -110,7 +110,7 @@ def case_a_trial_that_fails_is_marked_and_the_one_beside_it_goes_on():
     gone = tune(line(1), space("data.dir: {choice: [gone]}\n"), "--goal", "test_loss", "--trials",
                 1, "--out", harness.scratch / "failed", python=python, code=66)
     same(len(gone.errors), 1, f"errors of\n{gone}\n")
-    lacks = tune(line(1), space("optimizer.lr: {float: [0.1, 0.2]}\n"), "--trials", 1, "--out",
+    lacks = tune(line(1), space("train.loss: {choice: [mse]}\n"), "--trials", 1, "--out",
                  harness.scratch / "lacks", python=python, code=78)
     check("take --goal test_loss" in lacks.out, f"{lacks}")
 
@@ -154,6 +154,12 @@ def case_what_cannot_be_tuned_is_one_line():
         result = tune(cfg, space(text), "--trials", 1, "--out", out, python=python, code=code)
         same(len(result.errors), 1, f"errors of\n{result}\n")
         check(words in result.err, f"no {words!r} in\n{result}")
+    for goal, words in (("test_accuracy", "take --goal test_loss"),
+                        ("samples_per_dollar", "report.price_per_hour"),
+                        ("time_to_target", "report.target_accuracy")):
+        result = tune(cfg, space("optimizer.lr: {float: [0, 1]}\n"), "--goal", goal, "--trials", 1,
+                      "--out", out, python=python, code=78)
+        check(words in result.err and len(result.errors) == 1, f"{result}")
     for code, flags in ((66, (cfg, "gone.yaml", "--trials", 1)), (64, (cfg, "space.yaml"))):
         same(len(tune(*flags, "--out", out, python=python, code=code).errors), 1, "errors")
     check(not out.exists(), "something was written")

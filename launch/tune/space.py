@@ -85,16 +85,30 @@ def read_axis(path, key, entry):
                             for value, text in zip(values, texts)])
 
 
+def refuse_repeated(path, node):
+    """PyYAML takes the last one of keys that are equal."""
+    lines = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            raise Failure(f"{path}:{line}: repeated key '{key.value}' (first in line "
+                          f"{lines[key.value]})", CONFIGURATION)
+        lines[key.value] = line
+
+
 def read(path, yaml):
     """The axes of a space, in the order of the file; yaml: the module that reads it."""
     try:
         with open(path, encoding="utf-8") as file:
-            space = yaml.safe_load(file)
+            text = file.read()
+        space = yaml.safe_load(text)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", NO_INPUT) from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise Failure(f"{path}: not YAML: {error}", CONFIGURATION) from error
+        why = str(error).replace('in "<unicode string>", ', "in ")
+        raise Failure(f"{path}: not YAML: {why}", CONFIGURATION) from error
     if not isinstance(space, dict) or not space:
         raise Failure(f"{path}: expected lines like optimizer.lr: {{log: [1e-4, 1]}}",
                       CONFIGURATION)
+    refuse_repeated(path, yaml.compose(text))
     return [read_axis(path, key, entry) for key, entry in space.items()]

@@ -150,6 +150,8 @@ def case_what_cannot_be_tuned_is_one_line():
             (78, "expected one of", "optimizer.lr: [0, 1]\n"),
             (78, "begins above 0", "optimizer.lr: {log: [0, 1]}\n"),
             (78, "not YAML", "optimizer.lr: {log: [0, 1\n"),
+            (78, "space.yaml:2: repeated key 'optimizer.lr' (first in line 1)",
+             "optimizer.lr: {float: [0, 1]}\noptimizer.lr: {float: [0, 2]}\n"),
             (78, "expected lines", "\n")):
         result = tune(cfg, space(text), "--trials", 1, "--out", out, python=python, code=code)
         same(len(result.errors), 1, f"errors of\n{result}\n")

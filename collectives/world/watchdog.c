@@ -1,4 +1,4 @@
-#include "collectives/world/watchdog.h"
+#include "collectives/world/watchdog_own.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,53 +10,12 @@
 #include "base/system/stacks.h"
 
 enum {
-    TIMES_SLOWEST = 5,
-    LEAST_STEP_S = 10,
-    FIRST_STEP_S = 60,
-    AFTER_OUTAGE_S = 5,
-    LEAST_OTHER_S = 30,
-    FIRST_OTHER_S = 60,
-    LEAST_UNSEEN_S = 300, /* what is waited for may be at work, or storage be slow */
     LOOK_S = 1,           /* without progress, and before the warning, /proc is read */
     PAGES_PER_SECOND = 50 /* read from a disk: more of them is swapping */
 };
 
 /* Looks are a tenth of a second apart; a longer gap was no time for the ranks either. */
 static const uint64_t gap_ns = 500000000;
-
-/* Times are of the watchdog's own clock, which stands still in gaps. */
-struct rank_state {
-    struct dp_watchdog_rank is;
-    uint64_t changes, moved_ns; /* of its mark, and when it last changed */
-    int activity;               /* enum dp_phase, and since when */
-    long long step;
-    uint64_t begin_ns;
-    struct dp_process_doing first; /* what it did when its host made no progress any more */
-    struct dp_process_doing now;
-};
-
-struct dp_watchdog {
-    struct rank_state *ranks; /* owned */
-    struct dp_hang_row *rows; /* owned; of the last look */
-    int count, self;
-    struct dp_watchdog_question *own; /* of this rank; NULL: none */
-    char host[64];
-    bool others;
-    void (*look)(int64_t process, struct dp_process_doing *out);
-    _Atomic double timeout_s;
-    atomic_int outage_s;
-    uint64_t last_ns, clock_ns;          /* of the last look: dp_now_ns(), and this clock */
-    uint64_t moved_ns;                   /* the last progress of any rank */
-    uint64_t looked_ns;                  /* when /proc was first read since; 0: not yet */
-    uint64_t slowest_ns[DP_PHASE_COUNT]; /* as seen: 0 for what ends between two looks */
-    unsigned ended;                      /* bits of activities that any rank has ended */
-    bool warned;
-};
-
-static double in_seconds(uint64_t ns)
-{
-    return (double)ns / 1e9;
-}
 
 dp_status dp_watchdog_create(const struct dp_watchdog_config *config, struct dp_watchdog **out)
 {
@@ -106,50 +65,9 @@ void dp_watchdog_allow_outage(struct dp_watchdog *w, int seconds)
 
 /* ---- where ranks are ---- */
 
-static int open_spans(const struct rank_state *r)
-{
-    return atomic_load_explicit(&r->is.mark->open, memory_order_relaxed);
-}
-
-static int phase(const struct rank_state *r)
-{
-    return atomic_load_explicit(&r->is.mark->phase, memory_order_relaxed);
-}
-
 static long long bucket(const struct rank_state *r)
 {
     return atomic_load_explicit(&r->is.mark->bucket, memory_order_relaxed);
-}
-
-static bool stopped(const struct rank_state *r)
-{
-    return r->now.state == 'T';
-}
-
-static bool runs(const struct rank_state *r)
-{
-    return strchr("TtZX", r->now.state) == NULL || r->now.state == '\0';
-}
-
-static bool waits(const struct rank_state *r)
-{
-    return phase(r) == DP_PHASE_WAIT && runs(r);
-}
-
-/* Whether it waits for work that need not come: nobody waits for it, and it for nobody. */
-static bool idles(const struct rank_state *r)
-{
-    return phase(r) == DP_PHASE_IDLE && runs(r);
-}
-
-static bool has_ended(const struct dp_watchdog *w, int activity)
-{
-    return (w->ended & 1u << activity) != 0;
-}
-
-static bool has_stepped(const struct dp_watchdog *w)
-{
-    return has_ended(w, DP_PHASE_STEP);
 }
 
 /* Notes what a rank has done since the last look. */
@@ -179,84 +97,6 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     }
 }
 
-/* ---- how long is too long ---- */
-
-static double step_limit_s(const struct dp_watchdog *w)
-{
-    const double set_s = atomic_load(&w->timeout_s);
-    const double slowest_s = in_seconds(w->slowest_ns[DP_PHASE_STEP]);
-
-    if (set_s > 0.0) {
-        return set_s;
-    }
-    return fmax(w->others ? atomic_load(&w->outage_s) + AFTER_OUTAGE_S : LEAST_STEP_S,
-                has_stepped(w) ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
-}
-
-/* Whether a rank outside of a step may wait for something that is at work, which cannot be seen:
- * storage, or, where it waits for another host, a rank that measures, writes or evaluates alone. */
-static bool waits_unseen(const struct dp_watchdog *w, const struct rank_state *r)
-{
-    const bool alone = r->activity == DP_PHASE_CHECKPOINT || r->activity == DP_PHASE_MEASURE;
-
-    return !has_stepped(w) ||
-           (r->is.question != NULL && atomic_load(&r->is.question->on_disk) > 0) ||
-           (w->others && waits(r) && (alone || atomic_load(&w->timeout_s) == 0.0));
-}
-
-static double other_limit_s(const struct dp_watchdog *w, const struct rank_state *r)
-{
-    const double set_s = atomic_load(&w->timeout_s);
-    const double slowest_s = in_seconds(w->slowest_ns[r->activity]);
-    double least_s = set_s > 0.0 ? set_s : fmax(LEAST_OTHER_S, step_limit_s(w));
-
-    if (!has_ended(w, r->activity)) {
-        least_s = fmax(least_s, FIRST_OTHER_S);
-    }
-    if (waits_unseen(w, r)) {
-        least_s = fmax(least_s, LEAST_UNSEEN_S);
-    }
-    return fmax(least_s, TIMES_SLOWEST * slowest_s);
-}
-
-static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
-{
-    if (open_spans(r) == 0) {
-        return (double)INFINITY;
-    }
-    return r->activity == DP_PHASE_STEP ? step_limit_s(w) : other_limit_s(w, r);
-}
-
-/* A rank that is stopped or idle has no say, nor has one that waits while another rank of this host
- * is stopped or does anything else: whatever it waits for, all wait for that one. Where all wait,
- * as in a sum that takes long on a busy machine, or for another host, all have. */
-static double limit_s(const struct dp_watchdog *w)
-{
-    double limit = 0.0, waiting = 0.0;
-    int idle = 0, stands = 0;
-
-    for (int i = 0; i < w->count; i++) {
-        const struct rank_state *r = &w->ranks[i];
-        if (r->now.state == 't') {
-            return (double)INFINITY;
-        }
-        idle += idles(r);
-        stands += stopped(r);
-        if (waits(r)) {
-            waiting = fmax(waiting, limit_of(w, r));
-        } else if (!stopped(r) && !idles(r)) {
-            limit = fmax(limit, limit_of(w, r));
-        }
-    }
-    if (idle == w->count) {
-        return (double)INFINITY;
-    }
-    if (limit == 0.0 && stands == 0) {
-        limit = waiting;
-    }
-    return limit > 0.0 ? limit : step_limit_s(w);
-}
-
 double dp_watchdog_quiet_s(const struct dp_watchdog *w)
 {
     return in_seconds(w->clock_ns - w->moved_ns);
@@ -266,7 +106,7 @@ double dp_watchdog_quiet_s(const struct dp_watchdog *w)
  * them, and where many start on few cores, that would take all cores. */
 static bool must_look(const struct dp_watchdog *w)
 {
-    const double least_s = fmin(step_limit_s(w), LEAST_OTHER_S);
+    const double least_s = dp_watchdog_least_s(w);
     const double quiet_s = dp_watchdog_quiet_s(w);
 
     return quiet_s >= LOOK_S && quiet_s >= least_s / 2 - LOOK_S;
@@ -307,7 +147,7 @@ enum dp_watchdog_finding dp_watchdog_look(struct dp_watchdog *w, uint64_t now_ns
         w->warned = false;
         return DP_WATCHDOG_FINE;
     }
-    limit = limit_s(w);
+    limit = dp_watchdog_limit_s(w);
     if (dp_watchdog_quiet_s(w) >= limit) {
         return DP_WATCHDOG_HUNG;
     }
@@ -456,7 +296,7 @@ void dp_watchdog_warn(struct dp_watchdog *w)
 
     dp_hang_table_cause(dp_watchdog_rows(w, &count), w->count, w->others, cause, sizeof(cause));
     DP_WARN("no progress for %.1f s: %s; the job ends after %.1f s (train.hang_timeout_s)",
-            dp_watchdog_quiet_s(w), cause, limit_s(w));
+            dp_watchdog_quiet_s(w), cause, dp_watchdog_limit_s(w));
 }
 
 /* ---- stacks ---- */

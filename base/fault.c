@@ -28,6 +28,14 @@ static const struct dp_option end_options[] = {
     {0},
 };
 
+static const struct dp_option stop_options[] = {
+    DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
+    DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
+    DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
+    DP_INT(   FAULT, beat,    "0",  0, INT_HIGH, "at this part of what ranks measure together"),
+    {0},
+};
+
 static const struct dp_option kill_options[] = {
     DP_INT(   FAULT, step,    "1",  1, INT_HIGH, "after this step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
@@ -81,7 +89,7 @@ const struct dp_plugin dp_fault_kill = {
 const struct dp_plugin dp_fault_stop = {
     .name = "stop",
     .help = "the rank stands still until it gets SIGCONT",
-    .options = end_options,
+    .options = stop_options,
     .state_bytes = sizeof(struct dp_fault),
 };
 
@@ -224,7 +232,7 @@ dp_status dp_faults_create(const char *text, struct dp_fault **out)
 
 bool dp_fault_is_between_steps(const struct dp_fault *fault)
 {
-    return fault->bucket < 0 && fault->write == 0 && fault->alloc == 0;
+    return fault->bucket < 0 && fault->write == 0 && fault->alloc == 0 && fault->beat == 0;
 }
 
 void dp_faults_destroy(struct dp_fault *first)

@@ -1,8 +1,11 @@
 #include "base/trace.h"
 
+#include <math.h>
 #include <time.h>
 
 #include "base/trace_ring.h"
+
+static const double most_ms = 1e9;
 
 /* Totals of the calling thread, and its innermost open span. */
 static _Thread_local uint64_t phase_ns[DP_PHASE_COUNT];
@@ -11,6 +14,9 @@ static _Thread_local struct dp_trace_mark *published[DP_TRACE_READERS];
 static _Thread_local uint64_t step_ns; /* when its last step began */
 
 static _Atomic(const struct dp_trace_tool *) shown_by;
+static _Atomic(struct dp_trace_mark *) watched; /* of this process, whichever thread published it */
+static atomic_int beats_left;                   /* until at_beat; 0: for ever */
+static void (*at_beat)(void);                   /* set while none are counted */
 
 const char *dp_phase_text(enum dp_phase phase)
 {
@@ -85,6 +91,48 @@ static bool publishes(void)
 void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark)
 {
     published[reader] = mark;
+    if (reader == DP_TRACE_WATCHDOG) {
+        atomic_store(&watched, mark);
+    }
+}
+
+int dp_trace_at_beat(int nth, void (*then)(void))
+{
+    const int left = atomic_exchange(&beats_left, 0);
+
+    at_beat = then;
+    atomic_store(&beats_left, nth);
+    return left > 0 ? left : 0;
+}
+
+void dp_trace_beat(void)
+{
+    struct dp_trace_mark *mark = atomic_load_explicit(&watched, memory_order_relaxed);
+
+    if (mark == NULL) {
+        return;
+    }
+    atomic_fetch_add_explicit(&mark->beats, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&mark->expects_ms, memory_order_relaxed) > 0 &&
+        atomic_load_explicit(&beats_left, memory_order_relaxed) > 0 &&
+        atomic_fetch_sub(&beats_left, 1) == 1) {
+        at_beat();
+    }
+}
+
+void dp_expect(struct dp_expectation *e, double seconds)
+{
+    const double ms = fmin(fmax(1e3 * seconds, 1.0), most_ms);
+
+    e->mark = atomic_load(&watched);
+    e->before_ms = e->mark != NULL ? atomic_exchange(&e->mark->expects_ms, (int)ms) : 0;
+}
+
+void dp_expect_no_more(struct dp_expectation *e)
+{
+    if (e->mark != NULL) {
+        atomic_store(&e->mark->expects_ms, e->before_ms);
+    }
 }
 
 static void mark_opened(struct dp_trace_mark *mark, const struct dp_span *span)

@@ -82,6 +82,8 @@ struct dp_trace_mark {
     atomic_llong step;            /* number of the last DP_PHASE_STEP, from 1; 0: none so far */
     atomic_llong bucket;          /* of the last DP_PHASE_WAIT in that step; -1: none so far */
     atomic_uint ended;            /* bits 1 << activity that ended; other: after a step only */
+    atomic_uint_fast64_t beats;   /* dp_trace_beat() of any thread of its process */
+    atomic_int expects_ms;        /* DP_EXPECT(); 0: nothing is said */
 };
 
 /* Whom a mark is for. */
@@ -94,6 +96,32 @@ enum dp_trace_reader {
 /* Keeps a mark of the calling thread up to date for a reader, until it is called again; NULL: no
  * more. The mark is borrowed. */
 void dp_trace_publish(enum dp_trace_reader reader, struct dp_trace_mark *mark);
+
+/* Progress within a span, on any thread: a part is done of something that may rightly take long. It
+ * is noted where this process last published a mark for the watchdog. Not for what goes on beside
+ * steps for long, which would hide that these do not. */
+void dp_trace_beat(void);
+
+/* At the nth beat from now where DP_EXPECT() holds `then` is called, on the thread that beats;
+ * 0: at none. Returns how many were left before it would have been. For faults on purpose. */
+int dp_trace_at_beat(int nth, void (*then)(void));
+
+/* What was expected before. */
+struct dp_expectation {
+    struct dp_trace_mark *mark; /* NULL: nobody watches */
+    int before_ms;
+};
+
+void dp_expect(struct dp_expectation *expectation, double seconds);
+void dp_expect_no_more(struct dp_expectation *expectation);
+
+/* For the rest of the enclosing block this process beats, or opens or closes a span, at least every
+ * so many seconds where nothing is wrong. All ranks that it waits for in there must have begun:
+ * nobody else would be waited for so briefly. On the main thread, or one that it waits for. */
+#define DP_EXPECT(seconds)                                                                      \
+    __attribute__((cleanup(dp_expect_no_more))) struct dp_expectation DP_PASTE(dp_expectation_, \
+                                                                               __LINE__);       \
+    dp_expect(&DP_PASTE(dp_expectation_, __LINE__), (seconds))
 
 /* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
 struct dp_trace_tool {

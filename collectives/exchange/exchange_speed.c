@@ -69,6 +69,7 @@ static dp_status take_turn(struct speed *s, size_t bytes, double *slowest)
     for (int i = 0; i < group->size; i++) {
         *slowest = s->seconds[i] > *slowest ? s->seconds[i] : *slowest;
     }
+    dp_trace_beat();
     return DP_OK;
 }
 
@@ -119,6 +120,7 @@ static dp_status measure_sizes(struct speed *s, size_t smallest, size_t largest,
     const size_t wanted[SIZES] = {first < whole ? first : whole, BYTES_SMALL, largest, whole};
     const double share = s->budget_s / SIZES;
 
+    DP_EXPECT(s->budget_s);
     for (int i = 0; i < SIZES; i++) {
         const int last = s->curve.count - 1;
         size_t bytes = wanted[i] < whole ? wanted[i] : whole;

@@ -70,6 +70,7 @@ static dp_status add_candidate(struct autotune *c, const char *text)
     }
     (void)snprintf(e->text, sizeof(e->text), "%s", text);
     c->count++;
+    dp_trace_beat();
     DP_TRY(dp_comm_create(c->group, e->text, c->most / sizeof(float), 0, &e->comm));
     return c->codes == NULL ? DP_OK : dp_autotune_codes_open(c->codes, e->comm, &e->codes);
 }
@@ -172,6 +173,7 @@ static dp_status take_plain_turn(struct autotune *c, struct candidate *e, size_t
     for (size_t i = 0; i < data.count; i++) { /* all different: some codes sort */
         c->data[i] = (float)(i * 2654435761u % 65536u) / 65536.0f - 0.5f;
     }
+    DP_SPAN(DP_PHASE_WAIT, -1);
     DP_TRY(dp_group_barrier(c->group));
     const uint64_t begin_ns = now(c);
     DP_TRY(plain ? dp_comm_sum(e->comm, data, DP_KEEP_ALL)
@@ -185,6 +187,7 @@ static dp_status take_plain_turn(struct autotune *c, struct candidate *e, size_t
         *seconds = c->timings[i].seconds > *seconds ? c->timings[i].seconds : *seconds;
         c->elapsed = c->timings[i].elapsed > c->elapsed ? c->timings[i].elapsed : c->elapsed;
     }
+    dp_trace_beat();
     return DP_OK;
 }
 
@@ -354,6 +357,9 @@ static dp_status measure(struct autotune *c)
     size_t bytes = first_size(c);
     bool complete;
 
+    DP_TRY(dp_group_barrier(c->group));
+    DP_EXPECT(c->config->budget_s); /* no part takes longer than all turns should */
+    DP_TRY(add_candidates(c));
     c->begin_ns = now(c);
     DP_TRY(measure_tails(c));
     for (int k = 0; k < DP_CURVE_POINTS && left(c) > 1; k++) {
@@ -480,7 +486,6 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     if (status == DP_OK) {
         status = dp_autotune_codes_create(config->compressor, config->plan, c->most, &c->codes);
     }
-    status = status == DP_OK ? add_candidates(c) : status;
     status = status == DP_OK ? measure(c) : status;
     status = status == DP_OK ? choose(c, out) : status;
     dp_group_leave(group, status);

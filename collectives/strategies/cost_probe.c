@@ -160,6 +160,7 @@ static dp_status timed_turns(struct probe *p, probe_turn *turn, size_t bytes, in
         const uint64_t begin_ns = dp_now_ns();
         DP_TRY(turn(p, bytes));
         p->mine[i] = (double)(dp_now_ns() - begin_ns) / 1e9;
+        dp_trace_beat();
     }
     return dp_group_barrier(p->group);
 }
@@ -338,7 +339,8 @@ static dp_status measure_all(struct probe *p, size_t max_bytes, double seconds,
     const double part_s = seconds / (wire ? 12.0 : 6.0);
     bool several = false, shared = false;
 
-    DP_TRY(reach(p, &several, &shared));
+    DP_TRY(reach(p, &several, &shared)); /* here all meet */
+    DP_EXPECT(seconds);
     DP_TRY(measure_curve(p, turn_copy, max_bytes, part_s, &cost->copy));
     DP_TRY(measure_curve(p, turn_sum, max_bytes, part_s, &cost->sum));
     if (several) {

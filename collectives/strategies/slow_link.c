@@ -173,6 +173,7 @@ static dp_status measure_rounds(struct probe *p)
     for (int turn = 0; turn < TURNS; turn++) {
         for (int k = 0; k < p->rounds; k++) {
             DP_TRY(measure_round(p, k));
+            dp_trace_beat();
         }
     }
     return DP_OK;
@@ -206,11 +207,14 @@ static void choose_sizes(struct probe *p, const struct dp_cost *cost, double sec
     p->row = (int)fmin(ceil(turn_least_s / dp_curve_at(wire, (double)p->bytes)), ROW_MOST);
 }
 
-static dp_status measure(struct probe *p, double *seconds, struct dp_slow_link *out)
+/* Once all have met. */
+static dp_status measure(struct probe *p, double budget_s, double *seconds,
+                         struct dp_slow_link *out)
 {
     const uint64_t spin_ns = p->group->spin_ns;
     dp_status status;
 
+    DP_EXPECT(budget_s);
     p->group->spin_ns = p->leads ? spin_ns : 0; /* the others sleep meanwhile */
     status = measure_rounds(p);
     status = status == DP_OK ? compare(p, seconds, out) : status;
@@ -244,7 +248,7 @@ dp_status dp_slow_link_measure(struct dp_group *group, const struct dp_cost *cos
                  : DP_OK;
     status = dp_group_agree(group, status);
     if (status == DP_OK && p.mine != NULL && p.all != NULL && table != NULL) {
-        status = measure(&p, table, out);
+        status = measure(&p, seconds, table, out);
         dp_group_leave(group, status);
     }
     dp_free(table);

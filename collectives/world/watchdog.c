@@ -75,13 +75,15 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
 {
     const struct dp_trace_mark *mark = r->is.mark;
     const uint64_t changes = atomic_load_explicit(&mark->changes, memory_order_relaxed);
+    const uint64_t beats = atomic_load_explicit(&mark->beats, memory_order_relaxed);
     const int activity = atomic_load_explicit(&mark->activity, memory_order_relaxed);
     const long long step = atomic_load_explicit(&mark->step, memory_order_relaxed);
 
-    if (changes == r->changes) {
+    if (changes == r->changes && beats == r->beats) {
         return;
     }
     r->changes = changes;
+    r->beats = beats;
     r->moved_ns = w->clock_ns;
     w->moved_ns = w->clock_ns;
     w->ended |= atomic_load_explicit(&mark->ended, memory_order_relaxed);

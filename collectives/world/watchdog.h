@@ -18,6 +18,9 @@
  *   waiting for hosts that  progress cannot be seen. Where a timeout is set it holds for waiting in
  *   cannot be seen          evaluations and between steps, as above; and while a rank of this host
  *                           is stopped, or does anything but wait, nobody is waited for unseen
+ *   what all ranks have     train.hang_timeout_s, at least 10 s; 0: 30 s, with other hosts 5 s more
+ *   begun together, in      than an outage may take. At least five times such a part (DP_EXPECT()):
+ *   parts of known length   links, strategies and so on, which are measured
  *   the caller's own code   none
  *   idle: no work has come  none; the other ranks of the host have theirs
  *

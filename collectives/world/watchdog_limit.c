@@ -13,6 +13,13 @@ enum {
     LEAST_UNSEEN_S = 300 /* what is waited for may be at work, or storage be slow */
 };
 
+/* How long whatever is waited for may take where nothing but a message is: other hosts may be cut
+ * off for a while. */
+static double least_message_s(const struct dp_watchdog *w)
+{
+    return w->others ? atomic_load(&w->outage_s) + AFTER_OUTAGE_S : 0.0;
+}
+
 double dp_watchdog_step_limit_s(const struct dp_watchdog *w)
 {
     const double set_s = atomic_load(&w->timeout_s);
@@ -21,8 +28,18 @@ double dp_watchdog_step_limit_s(const struct dp_watchdog *w)
     if (set_s > 0.0) {
         return set_s;
     }
-    return fmax(w->others ? atomic_load(&w->outage_s) + AFTER_OUTAGE_S : LEAST_STEP_S,
+    return fmax(least_message_s(w),
                 has_stepped(w) ? fmax(LEAST_STEP_S, TIMES_SLOWEST * slowest_s) : FIRST_STEP_S);
+}
+
+/* What all ranks have begun that are waited for, and that is done in parts of about so long. */
+static double announced_limit_s(const struct dp_watchdog *w, double expected_s)
+{
+    const double set_s = atomic_load(&w->timeout_s);
+    const double least_s =
+        set_s > 0.0 ? fmax(set_s, LEAST_STEP_S) : fmax(LEAST_OTHER_S, least_message_s(w));
+
+    return fmax(least_s, TIMES_SLOWEST * expected_s);
 }
 
 /* Whether a rank outside of a step may wait for something that is at work, which cannot be seen:
@@ -53,8 +70,13 @@ static double other_limit_s(const struct dp_watchdog *w, const struct rank_state
 
 static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
 {
+    const int expects_ms = atomic_load_explicit(&r->is.mark->expects_ms, memory_order_relaxed);
+
     if (open_spans(r) == 0) {
         return (double)INFINITY;
+    }
+    if (expects_ms > 0) {
+        return announced_limit_s(w, expects_ms / 1e3);
     }
     return r->activity == DP_PHASE_STEP ? dp_watchdog_step_limit_s(w) : other_limit_s(w, r);
 }

@@ -11,8 +11,9 @@
 /* Times are of the watchdog's own clock, which stands still in gaps. */
 struct rank_state {
     struct dp_watchdog_rank is;
-    uint64_t changes, moved_ns; /* of its mark, and when it last changed */
-    int activity;               /* enum dp_phase, and since when */
+    uint64_t changes, beats; /* of its mark */
+    uint64_t moved_ns;       /* when one of both last changed */
+    int activity;            /* enum dp_phase, and since when */
     long long step;
     uint64_t begin_ns;
     struct dp_process_doing first; /* what it did when its host made no progress any more */

@@ -31,6 +31,7 @@ struct bench {
     const struct dp_stop *stop;
     struct dp_ledger ledger;
     double piece_s, seconds;
+    double step_s; /* of the last step that warmed up */
     uint64_t rows;
 };
 
@@ -53,7 +54,9 @@ static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int thr
     DP_TRY(dp_trainer_create(&config, &b->alone));
     DP_TRY(dp_trainer_copy_state(b->alone, trainer));
     for (int i = 0; i < WARM_STEPS; i++) {
+        const uint64_t begin_ns = dp_now_ns();
         DP_TRY(bench_step(b));
+        b->step_s = (double)(dp_now_ns() - begin_ns) / 1e9;
     }
     dp_ledger_init(&b->ledger, 0, 0);
     return DP_OK;
@@ -141,6 +144,7 @@ static dp_status bench_try(struct bench *b, struct dp_trainer *trainer, int thre
 /* What rank 0, which measures, has for the others after a piece. */
 struct piece {
     dp_status status;
+    double expected_s; /* how long the next one may take */
     struct dp_baseline baseline;
 };
 
@@ -158,28 +162,39 @@ static dp_status find_asked(void *arg, int index)
     return dp_group_least(call->group, &call->goes_on);
 }
 
-/* Piece -1 sets up the measurement. Ranks synchronise after every piece. Returns the measuring
- * rank's status, or DP_STOPPED where a rank was asked to stop while pieces are left. */
-static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
-                         struct dp_baseline *out)
+/* A piece, after which ranks synchronise; -1 sets up the measurement. All have begun a later one
+ * together, and so know for how long rank 0 is at work. */
+static dp_status measure_piece(struct dp_trainer *trainer, int threads, struct bench *bench, int i,
+                               struct piece *piece)
 {
     struct dp_exchange *exchange = dp_trainer_exchange(trainer);
     struct asked_call call = {.group = dp_trainer_group(trainer)};
+
+    if (call.group->rank == 0) {
+        piece->status = i < 0 ? bench_try(bench, trainer, threads, &piece->baseline)
+                              : bench_piece(bench, &piece->baseline);
+        piece->expected_s = bench->piece_s + PIECE_STEPS * bench->step_s;
+    }
+    call.goes_on = dp_stop_asked(dp_trainer_stop(trainer)) == DP_STOP_NONE;
+    DP_TRY(dp_exchange_call(exchange, find_asked, &call, 0));
+    DP_TRY(dp_exchange_broadcast(exchange, piece, sizeof(*piece), 0));
+    dp_trace_beat();
+    DP_TRY(piece->status);
+    return call.goes_on == 0 && i + 1 < PIECES ? DP_STOPPED : DP_OK;
+}
+
+/* Returns the measuring rank's status, or DP_STOPPED where a rank was asked to stop while pieces
+ * are left. */
+static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
+                         struct dp_baseline *out)
+{
     struct piece piece;
 
     memset(&piece, 0, sizeof(piece));
-    for (int i = -1; i < PIECES && !piece.baseline.no_memory; i++) {
-        if (dp_trainer_group(trainer)->rank == 0) {
-            piece.status = i < 0 ? bench_try(bench, trainer, threads, &piece.baseline)
-                                 : bench_piece(bench, &piece.baseline);
-        }
-        call.goes_on = dp_stop_asked(dp_trainer_stop(trainer)) == DP_STOP_NONE;
-        DP_TRY(dp_exchange_call(exchange, find_asked, &call, 0));
-        DP_TRY(dp_exchange_broadcast(exchange, &piece, sizeof(piece), 0));
-        DP_TRY(piece.status);
-        if (call.goes_on == 0 && i + 1 < PIECES) {
-            return DP_STOPPED;
-        }
+    DP_TRY(measure_piece(trainer, threads, bench, -1, &piece));
+    for (int i = 0; i < PIECES && !piece.baseline.no_memory; i++) {
+        DP_EXPECT(piece.expected_s);
+        DP_TRY(measure_piece(trainer, threads, bench, i, &piece));
     }
     *out = piece.baseline;
     return DP_OK;

@@ -18,7 +18,10 @@ static const struct lengths {
 /* What is known already is measured again in this part of the time. */
 static const double again = 0.25;
 
-enum { KEY_BYTES = 320 };
+enum {
+    KEY_BYTES = 320,
+    STEPS_MOST = 20 /* in whose time layers are measured, however long a step is */
+};
 
 /* The speed of a model's products: of convolutions, or of matrices. */
 static double products_gflops(const struct dp_layer_times *times, bool convolutions)
@@ -78,27 +81,65 @@ static void raise_to_layers(struct dp_limits *l)
     }
 }
 
-static dp_status measure_machine(struct dp_trainer *t, const struct dp_limits_config *c,
-                                 struct dp_limits *out)
-{
-    const bool keeps = c->host_key != NULL && !c->quick;
-    double known[DP_MACHINE_RATES], *rates = dp_machine_rates_array(&out->machine);
-    struct dp_machine_rates found;
-    const bool before =
-        keeps && dp_rates_cache_get(c->host_key, dp_machine_rate_keys, known, DP_MACHINE_RATES);
-    const double seconds = lengths[c->quick].machine * (before || out->measured ? again : 1.0);
+/* What earlier runs have found. Read before ranks begin together, since storage may be slow. */
+struct known {
+    bool some;
+    double rates[DP_MACHINE_RATES];
+};
 
-    DP_TRY(dp_machine_rates_measure(dp_trainer_stream(t), c->threads, seconds, &found));
+static bool keeps(const struct dp_limits_config *c)
+{
+    return c->host_key != NULL && !c->quick;
+}
+
+static void recall(const struct dp_limits_config *c, struct known *known)
+{
+    known->some = keeps(c) && dp_rates_cache_get(c->host_key, dp_machine_rate_keys, known->rates,
+                                                 DP_MACHINE_RATES);
+}
+
+static void keep(const struct dp_limits_config *c, struct dp_limits *l)
+{
+    if (keeps(c)) {
+        dp_rates_cache_put(c->host_key, dp_machine_rate_keys, dp_machine_rates_array(&l->machine),
+                           DP_MACHINE_RATES);
+    }
+}
+
+static dp_status measure_machine(struct dp_trainer *t, const struct dp_limits_config *c,
+                                 const struct known *known, struct dp_limits *out)
+{
+    const double share = known->some || out->measured ? again : 1.0;
+    double *rates = dp_machine_rates_array(&out->machine);
+    struct dp_machine_rates found;
+
+    DP_TRY(dp_machine_rates_measure(dp_trainer_stream(t), c->threads,
+                                    lengths[c->quick].machine * share, &found));
     for (int i = 0; i < DP_MACHINE_RATES; i++) { /* of one NaN: the other */
         rates[i] = fmax(rates[i], dp_machine_rates_array(&found)[i]);
-        rates[i] = before ? fmax(rates[i], known[i]) : rates[i];
+        rates[i] = known->some ? fmax(rates[i], known->rates[i]) : rates[i];
     }
     out->raised[0] = '\0'; /* by a second measurement it may be no more */
     raise_to_layers(out);
-    if (keeps) {
-        dp_rates_cache_put(c->host_key, dp_machine_rate_keys, rates, DP_MACHINE_RATES);
-    }
     return DP_OK;
+}
+
+/* Layers, where they are wanted, and the machine, on all ranks at once. Collective. */
+static dp_status measure_together(struct dp_trainer *t, const struct dp_limits_config *c,
+                                  bool layers, struct dp_limits *out)
+{
+    struct dp_exchange *e = dp_trainer_exchange(t);
+    struct known known;
+    dp_status status = DP_OK;
+
+    recall(c, &known);
+    DP_TRY(dp_exchange_barrier(e));
+    DP_EXPECT(lengths[c->quick].machine + lengths[c->quick].layers + STEPS_MOST * c->step_s);
+    if (layers) {
+        status = measure_layers(t, c, out);
+    }
+    status = status == DP_OK ? measure_machine(t, c, &known, out) : status;
+    return dp_exchange_agree(e, status);
 }
 
 /* ---- its disks ---- */
@@ -135,17 +176,15 @@ dp_status dp_limits_measure(struct dp_trainer *t, const struct dp_limits_config 
 {
     DP_SPAN(DP_PHASE_MEASURE, (int64_t)dp_trainer_steps(t));
     struct dp_exchange *e = dp_trainer_exchange(t);
-    dp_status status;
 
     *out = (struct dp_limits){.gemm_gflops = (double)NAN, .conv_gflops = (double)NAN};
     out->disk_gbs[DP_DISK_READ] = out->disk_gbs[DP_DISK_WRITE] = (double)NAN;
     dp_machine_rates_clear(&out->machine);
     DP_TRY(dp_deferred_update_finish(t));
-    DP_TRY(dp_exchange_barrier(e)); /* all begin together */
-    status = measure_layers(t, c, out);
-    status = status == DP_OK ? measure_machine(t, c, out) : status;
+    DP_TRY(measure_together(t, c, true, out));
+    keep(c, out);
     measure_disks(c, out);
-    DP_TRY(dp_exchange_agree(e, status));
+    DP_TRY(dp_exchange_barrier(e));
     DP_TRY(dp_exchange_measure_speed(e, lengths[c->quick].sum, &out->sum));
     if (lengths[c->quick].links > 0.0) {
         DP_TRY(dp_exchange_measure_links(e, lengths[c->quick].links, lengths[c->quick].wire,
@@ -164,8 +203,9 @@ dp_status dp_limits_measure_again(struct dp_trainer *t, const struct dp_limits_c
         return DP_OK;
     }
     DP_TRY(dp_deferred_update_finish(t));
-    DP_TRY(dp_exchange_barrier(dp_trainer_exchange(t)));
-    return dp_exchange_agree(dp_trainer_exchange(t), measure_machine(t, c, l));
+    DP_TRY(measure_together(t, c, false, l));
+    keep(c, l);
+    return DP_OK;
 }
 
 void dp_limits_free(struct dp_limits *l)

@@ -21,6 +21,7 @@
 struct dp_limits_config {
     int threads;          /* of this rank */
     bool quick;           /* a tenth of a second at most, for short runs */
+    double step_s;        /* of a step, about, by which ranks know how long to wait; 0: short */
     const char *host_key; /* what the machine's rates depend on; NULL: they are not kept */
     const char *data_folder, *run_folder; /* whose disks are measured; NULL: they are not */
 };

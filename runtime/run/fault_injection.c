@@ -10,6 +10,7 @@
 #include "base/files/disk.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/run/fault_hang.h"
@@ -177,11 +178,16 @@ static void kill_apply(const struct dp_fault *fault, struct dp_trainer *t)
     (void)raise(SIGKILL);
 }
 
+static void stop_here(void)
+{
+    (void)raise(SIGSTOP);
+}
+
 static void stop_apply(const struct dp_fault *fault, struct dp_trainer *t)
 {
     (void)fault;
     (void)t;
-    (void)raise(SIGSTOP);
+    stop_here();
 }
 
 static void slow_apply(const struct dp_fault *fault, struct dp_trainer *t)
@@ -233,12 +239,13 @@ static dp_status elsewhere_check(const struct dp_fault *fault, const struct dp_t
     return DP_OK;
 }
 
-/* The allocation that is to fail on this rank; 0: none. */
-static int failing_allocation(const struct dp_fault *first, int rank)
+/* The allocation that is to fail on this rank, or the beat that it is to stop at; 0: none. */
+static int nth_of(const struct dp_fault *first, int rank, bool beat)
 {
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        if (fault->alloc > 0 && fault->rank == rank) {
-            return fault->alloc;
+        const int nth = beat ? fault->beat : fault->alloc;
+        if (nth > 0 && fault->rank == rank) {
+            return nth;
         }
     }
     return 0;
@@ -257,12 +264,13 @@ void dp_fault_injection_renumber(struct dp_fault *first, const int *first_rank_o
 
 void dp_fault_injection_start(const struct dp_fault *first, int rank)
 {
-    const int nth = failing_allocation(first, rank);
+    const int nth = nth_of(first, rank, false);
 
     if (nth > 0) {
         (void)dp_mem_fail_nth(nth);
     }
     dp_disk_set_faults(first, rank);
+    (void)dp_trace_at_beat(nth_of(first, rank, true), stop_here);
 }
 
 static void describe_calls(void)
@@ -291,7 +299,11 @@ static void describe_miss(const struct dp_fault *fault, int left, uint64_t from,
     const unsigned long long calls = dp_disk_calls((uint64_t[DP_FILE_CALLS]){0});
 
     out[0] = '\0';
-    if (fault->alloc > 0) {
+    if (fault->beat > 0) {
+        if (dp_trace_at_beat(0, NULL) > 0) {
+            (void)snprintf(out, size, "fewer than %d parts were measured", fault->beat);
+        }
+    } else if (fault->alloc > 0) {
         if (left > 0) {
             (void)snprintf(out, size, "there were %d allocations", fault->alloc - left);
         }
@@ -315,7 +327,7 @@ static void describe_miss(const struct dp_fault *fault, int left, uint64_t from,
 
 void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finished, uint64_t from)
 {
-    const int nth = failing_allocation(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
+    const int nth = nth_of(first, rank, false), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
     char why[80];
 
     for (const struct dp_fault *fault = first; fault != NULL && finished; fault = fault->next) {
@@ -331,6 +343,7 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finishe
     }
     describe_calls();
     dp_disk_set_faults(NULL, 0);
+    (void)dp_trace_at_beat(0, NULL);
     leak_end();
 }
 

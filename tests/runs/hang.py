@@ -9,7 +9,7 @@ import time
 
 import harness
 import hosts
-from harness import begin, check, run_json, same, small_cfg, steps_done, train
+from harness import begin, check, mlp_layers, run_json, same, small_cfg, steps_done, train
 
 QUICK = ("--set", "train.hang_timeout_s=2", "--set", "train.eval_every=0")
 
@@ -120,6 +120,34 @@ def case_a_rank_that_stops_where_ranks_are_measured_has_no_more_time_on_several_
     check("measuring one rank alone" in result.out, f"it is not measured:\n{result}")
     check(re.search("did not arrive: rank 1 \\(h1\\): stopped by a signal", result.errors[0]),
           f"{result}")
+
+
+def measured_until(rank, part, *flags, baseline=True):
+    """A run whose rank stops in the middle of what ranks measure together, alone on its host, and
+    with the limit that no timeout makes shorter."""
+    out = harness.scratch / f"measured-{rank}-{part}-{len(flags)}"
+    fault = f"stop:rank={rank},beat={part}"
+    env = {"DP_FAULT": fault, "OMPI_MCA_mca_base_env_list": "DP_FAULT"}
+    endless = harness.endless() if baseline else harness.endless()[:-2]
+    return hosts.start(2, 2, small_cfg(mlp_layers(256, 256)), *endless, *QUICK, *flags, "--set",
+                       "comm.plan_cache=false", "--out", out, env=env)
+
+
+def case_a_rank_alone_on_its_host_that_stops_while_ranks_are_measured_is_named_soon():
+    # Outside of what is announced hosts wait for each other for five minutes.
+    ring = ("--set", "comm.strategy=ring")
+    runs = [(0, "dp_strategy_autotune_run", measured_until(0, 10)),
+            (1, "dp_strategy_autotune_run", measured_until(1, 10)),
+            (1, "dp_limits_measure", measured_until(1, 100, *ring)),
+            (1, "dp_baseline_measure", measured_until(1, 1, *ring, baseline=False))]
+    for rank, where, started in runs:
+        result = hung_once(started)
+        check(re.search(rf"\n +{rank} h{rank + 1} +- +- +- +-  does not answer\n", result.err) and
+              re.search(rf"\n +ddp_train: .* < {where}.* < main\n", result.err), f"{result}")
+        check(re.search(rf"rank {1 - rank} \(h{2 - rank}\): no progress for [12]\d\.\d s: did not "
+                        rf"arrive: rank {rank} \(h{rank + 1}\): does not answer",
+                        result.errors[0]), f"{result}")
+        check(result.seconds < 50, f"it took {result.seconds:.1f} s:\n{result}")
 
 
 def case_a_host_that_does_not_answer_is_named():

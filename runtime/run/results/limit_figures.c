@@ -56,6 +56,7 @@ static struct dp_limits_config describe_measuring(const struct dp_training *run,
     return (struct dp_limits_config){
         .threads = job->threads,
         .quick = is_quick(job),
+        .step_s = (double)run->figures.ledger.last_ns / 1e9,
         .host_key = job->config->comm.plan_cache ? host_key : NULL,
         .data_folder = leads && !is_made ? folder_of(job->config->data.dir) : NULL,
         .run_folder = leads ? folder_of(job->output.path) : NULL,

@@ -128,6 +128,50 @@ static void threads_keep_their_own_times(void **state)
     assert_int_equal(after[DP_PHASE_REDUCE], before[DP_PHASE_REDUCE]);
 }
 
+static void *beat(void *arg)
+{
+    (void)arg;
+    dp_trace_beat();
+    return NULL;
+}
+
+static int expects_within(double seconds, const struct dp_trace_mark *mark, bool again)
+{
+    DP_EXPECT(seconds);
+
+    return again ? expects_within(seconds / 2, mark, false) : atomic_load(&mark->expects_ms);
+}
+
+static void any_thread_beats_for_its_process_which_says_what_to_expect(void **state)
+{
+    struct dp_trace_mark mark = {.open = 0}, other = {.open = 0};
+    pthread_t thread;
+    (void)state;
+
+    dp_trace_beat(); /* nobody watches */
+    assert_int_equal(expects_within(1.0, &mark, false), 0);
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    dp_trace_publish(DP_TRACE_LIVE, &other);
+    assert_int_equal(pthread_create(&thread, NULL, beat, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    dp_trace_beat();
+    assert_int_equal(atomic_load(&mark.beats), 2);
+    assert_int_equal(atomic_load(&other.beats), 0);
+    assert_int_equal(atomic_load(&mark.changes), 0);
+    assert_int_equal(expects_within(0.0, &mark, false), 1); /* 0 would be nothing */
+    assert_int_equal(expects_within(1e12, &mark, false), 1000000000);
+    {
+        DP_EXPECT(3.0);
+        assert_int_equal(expects_within(1.0, &mark, true), 500);
+        assert_int_equal(atomic_load(&mark.expects_ms), 3000);
+    }
+    assert_int_equal(atomic_load(&mark.expects_ms), 0);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    dp_trace_publish(DP_TRACE_LIVE, NULL);
+    dp_trace_beat();
+    assert_int_equal(atomic_load(&mark.beats), 2);
+}
+
 static void every_phase_has_a_text_of_its_own(void **state)
 {
     (void)state;
@@ -149,6 +193,7 @@ int main(void)
         cmocka_unit_test(open_spans_count_up_to_now),
         cmocka_unit_test(a_span_closes_on_every_exit_of_its_block),
         cmocka_unit_test(threads_keep_their_own_times),
+        cmocka_unit_test(any_thread_beats_for_its_process_which_says_what_to_expect),
         cmocka_unit_test(every_phase_has_a_text_of_its_own),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

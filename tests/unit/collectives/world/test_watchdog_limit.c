@@ -177,6 +177,68 @@ static void what_may_be_at_work_unseen_has_five_minutes(void **state)
     }
 }
 
+/* At the start, or while rank 4 is measured, as ranks that wait for each other see it: not where
+ * one of this host is not there yet, and may be at work for long. */
+static void what_is_announced_may_take_five_times_as_long_but_at_least_half_a_minute(void **state)
+{
+    static const struct {
+        double timeout_s;
+        int outage_s, expects_ms;
+        bool other_hosts, starts;
+        int limit_s;
+    } cases[] = {{0.0, 0, 1200, false, true, 30},   {0.0, 0, 1200, true, true, 30},
+                 {0.0, 40, 1200, true, true, 45},   {0.0, 0, 20000, false, true, 100},
+                 {2.0, 30, 1200, true, true, 10},   {90.0, 0, 1200, true, true, 90},
+                 {0.0, 30, 1200, true, false, 35},  {2.0, 30, 1200, true, false, 10},
+                 {0.0, 30, 12000, true, false, 60}, {2.0, 0, 12000, false, false, 60}};
+    int when;
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(cases); k++) {
+        if (cases[k].starts) {
+            begin(4, cases[k].other_hosts);
+            dp_watchdog_set_timeout(host.watchdog, cases[k].timeout_s);
+        } else {
+            train_with(DP_PHASE_MEASURE, 0, cases[k].timeout_s, cases[k].other_hosts);
+        }
+        dp_watchdog_allow_outage(host.watchdog, cases[k].outage_s);
+        for (int i = 0; i < RANKS; i++) {
+            const int activity = cases[k].starts ? DP_PHASE_OTHER : DP_PHASE_MEASURE;
+            put(i, activity, DP_PHASE_WAIT, cases[k].starts ? 0 : 6, -1);
+            atomic_store(&host.marks[i].expects_ms, cases[k].expects_ms);
+        }
+        expect_limit(cases[k].limit_s);
+    }
+    begin(4, false);
+    for (int i = 0; i < RANKS; i++) {
+        put(i, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
+        atomic_store(&host.marks[i].expects_ms, i == 1 ? 0 : 1200);
+    }
+    assert_int_equal(look_for(299000, &when), DP_WATCHDOG_QUIET);
+    end();
+}
+
+/* As a rank that reads for an hour while the others wait. */
+static void a_rank_that_beats_makes_progress(void **state)
+{
+    int when;
+    (void)state;
+
+    for (int expects_ms = 0; expects_ms <= 100; expects_ms += 100) {
+        const int beat_s = expects_ms == 0 ? 140 : 14; /* no warning either */
+        begin(4, true);
+        for (int i = 0; i < RANKS; i++) {
+            put(i, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
+            atomic_store(&host.marks[i].expects_ms, expects_ms);
+        }
+        for (int i = 0; i < 30; i++) {
+            assert_int_equal(look_for(1000 * beat_s, &when), DP_WATCHDOG_FINE);
+            atomic_fetch_add(&host.marks[1].beats, 1);
+        }
+        expect_limit(expects_ms == 0 ? 300 : 30);
+    }
+}
+
 static void a_rank_says_that_it_changes_a_file(void **state)
 {
     (void)state;
@@ -260,6 +322,8 @@ int main(void)
         cmocka_unit_test(other_activities_may_take_five_times_the_slowest_or_half_a_minute),
         cmocka_unit_test(where_all_wait_for_each_other_the_limit_is_that_of_what_they_do),
         cmocka_unit_test(what_may_be_at_work_unseen_has_five_minutes),
+        cmocka_unit_test(what_is_announced_may_take_five_times_as_long_but_at_least_half_a_minute),
+        cmocka_unit_test(a_rank_that_beats_makes_progress),
         cmocka_unit_test(a_rank_says_that_it_changes_a_file),
         cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),
         cmocka_unit_test(an_outage_that_is_allowed_is_no_hang),

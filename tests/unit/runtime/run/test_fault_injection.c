@@ -186,7 +186,7 @@ static void expect_at_end(const char *faults, bool finished, const char *expecte
 static void a_finished_run_warns_of_what_has_not_happened(void **state)
 {
     static const char faults[] = "kill:rank=1,step=7;kill:rank=0,step=7;slow:rank=1,step=2,ms=1;"
-                                 "stop:rank=1,step=5,bucket=1;slow:rank=1,ms=1;"
+                                 "stop:rank=1,step=5,bucket=1;stop:rank=1,beat=3;slow:rank=1,ms=1;"
                                  "eio:rank=1,write=9;nomem:rank=1,alloc=1000";
     (void)state;
 
@@ -194,6 +194,7 @@ static void a_finished_run_warns_of_what_has_not_happened(void **state)
         faults, true,
         "lockstep: warning: DP_FAULT: kill has not happened: there was no step 7\n"
         "lockstep: warning: DP_FAULT: stop has not happened: no step 5 waited for bucket 1\n"
+        "lockstep: warning: DP_FAULT: stop has not happened: fewer than 3 parts were measured\n"
         "lockstep: warning: DP_FAULT: slow has not happened: there was no step\n"
         "lockstep: warning: DP_FAULT: eio has not happened: 0 calls changed files\n"
         "lockstep: warning: DP_FAULT: nomem has not happened: there were 0 allocations\n");

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 
 #define SCHEMA "lockstep.choices/1"
 
@@ -179,6 +180,7 @@ dp_status dp_algo_choices_note(struct dp_algo_choices *c, const char *key, const
     char name[DP_ALGO_CHOICE_NAME];
     struct entry *entry;
 
+    dp_trace_beat();
     name_of(c->machine, key, name);
     DP_TRY(find_or_make(c, name, &entry));
     mark(c, entry);

@@ -84,6 +84,7 @@ static dp_status time_pass(struct dp_pass *p, const struct dp_pass_call *call, u
     DP_TRY(dp_pass_forward(p, call));
     DP_TRY(dp_pass_backward(p, call));
     *ns = dp_now_ns() - begin_ns;
+    dp_trace_beat();
     return DP_OK;
 }
 

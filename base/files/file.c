@@ -18,10 +18,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 
 /* In direct I/O addresses and lengths are multiples of ALIGN, and a write waits for the disk, so it
  * is a larger one. */
-enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096 };
+enum { BUFFER_BYTES = 256 * 1024, LARGE_BYTES = 1024 * 1024, ALIGN = 4096, PIECE = 16 << 20 };
 
 unsigned long long dp_file_free(const char *folder)
 {
@@ -362,13 +363,14 @@ dp_status dp_file_open(const char *path, int *fd, size_t *bytes)
     return DP_OK;
 }
 
-/* at < 0: from where the file stands. */
+/* at < 0: from where the file stands. Long files are read in pieces, so that it is seen that a slow
+ * disk works. */
 static dp_status take(int fd, const char *path, off_t at, void *data, size_t bytes, size_t *got)
 {
     *got = 0;
     while (*got < bytes) {
         char *to = (char *)data + *got;
-        const size_t left = bytes - *got;
+        const size_t left = bytes - *got < PIECE ? bytes - *got : PIECE;
         const ssize_t done = at < 0 ? read(fd, to, left) : pread(fd, to, left, at + (off_t)*got);
 
         if (done < 0 && errno == EINTR) {
@@ -381,6 +383,9 @@ static dp_status take(int fd, const char *path, off_t at, void *data, size_t byt
             break;
         }
         *got += (size_t)done;
+        if (bytes > PIECE) {
+            dp_trace_beat();
+        }
     }
     return DP_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/trace.h"
 #include "collectives/exchange/exchange_own.h"
 
 /* The arguments of a job. */
@@ -90,6 +91,7 @@ static dp_status broadcast_job(void *arg, int index)
         const size_t rest = c->count - at;
         DP_TRY(dp_group_broadcast(c->exchange->group, data + at,
                                   rest < BROADCAST_BYTES ? rest : BROADCAST_BYTES, c->root));
+        dp_trace_beat();
     }
     return DP_OK;
 }

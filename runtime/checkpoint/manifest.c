@@ -9,6 +9,7 @@
 
 #include "base/files/file.h"
 #include "base/mem.h"
+#include "base/trace.h"
 
 enum {
     NAME_BYTES = 64,
@@ -31,6 +32,7 @@ static dp_status hash_content(int fd, const char *path, XXH3_state_t *state)
     while (status == DP_OK && got == READ_BYTES) {
         status = dp_file_take(fd, path, block, READ_BYTES, &got);
         (void)XXH3_128bits_update(state, block, got); /* fails only for a NULL block */
+        dp_trace_beat();
     }
     dp_free(block);
     return status;

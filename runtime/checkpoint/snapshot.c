@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "collectives/core/backoff.h"
 #include "collectives/exchange/exchange_calls.h"
 
@@ -488,6 +489,7 @@ dp_status dp_snapshot_restore(const struct dp_snapshot *s, int ranks,
         } else {
             DP_TRY(restore_row(row, whole, flat, e));
         }
+        dp_trace_beat();
     }
     return DP_OK;
 }

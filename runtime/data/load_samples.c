@@ -127,6 +127,7 @@ static void take_one(struct hand *hand, size_t at)
         return;
     }
     atomic_fetch_add(&crew->job->state->done, 1);
+    dp_trace_beat();
     report(hand);
 }
 

@@ -2,6 +2,9 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/trace.h"
+
+enum { BEAT_ROWS = 1024 };
 
 /* Not one as seed of the other: a seed makes XXH3 prepare anew for each row. */
 static uint32_t print_of(const struct dp_row_prints *r, size_t row)
@@ -16,6 +19,9 @@ void dp_row_prints_make(const struct dp_row_prints *r, uint32_t *prints)
 {
     for (size_t row = 0; row < r->count; row++) {
         prints[row] = print_of(r, row);
+        if (row % BEAT_ROWS == 0) {
+            dp_trace_beat();
+        }
     }
 }
 

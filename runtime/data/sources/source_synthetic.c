@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/trace.h"
 #include "runtime/data/source.h"
 
 enum {
@@ -122,6 +123,7 @@ static void make_rows(const struct synthetic *s, uint32_t pixels, uint32_t label
         const uint8_t *grid = s->grids + label * s->cells;
         uint8_t *image = images + row * bytes;
 
+        dp_trace_beat();
         labels[row] = (int32_t)label;
         for (size_t b = 0; b < blocks; b++) {
             const size_t begin = b * BLOCK_BYTES;

@@ -17,6 +17,7 @@
 #include "base/files/input.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/formats/idx.h"
@@ -118,6 +119,29 @@ static void a_pipe_without_a_writer_is_refused(void **state)
     dp_log_set_level(DP_LOG_INFO);
 }
 
+/* Longer than what is read at once, by a rank that the others wait for: it is no hang. */
+static void reading_a_long_file_is_progress(void **state)
+{
+    enum { BYTES = 40 << 20 };
+    struct dp_trace_mark mark = {.open = 0};
+    char *content = NULL;
+    size_t bytes = 0;
+    (void)state;
+
+    scratch_write(scratch_path("long"), "long", 4);
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    assert_int_equal(dp_file_read(scratch_path("long"), BYTES, &content, &bytes), DP_OK);
+    dp_free(content);
+    assert_int_equal(atomic_load(&mark.beats), 0); /* what loaders read beside steps is as short */
+    assert_int_equal(truncate(scratch_path("long"), BYTES), 0);
+    assert_int_equal(dp_file_read(scratch_path("long"), BYTES, &content, &bytes), DP_OK);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    assert_int_equal(bytes, BYTES);
+    assert_memory_equal(content, "long\0", 6);
+    dp_free(content);
+    assert_in_range(atomic_load(&mark.beats), 3, 100);
+}
+
 /* The temporary name of a file is a link to another file. */
 static void replacing_a_file_changes_no_other_file(void **state)
 {
@@ -204,6 +228,7 @@ int main(void)
         WITH_FOLDER(a_configuration_may_come_through_a_pipe),
         WITH_FOLDER(output_of_an_ended_command_is_read),
         WITH_FOLDER(a_pipe_without_a_writer_is_refused),
+        WITH_FOLDER(reading_a_long_file_is_progress),
         WITH_FOLDER(replacing_a_file_changes_no_other_file),
         WITH_FOLDER(what_processes_left_that_have_ended_is_deleted),
         WITH_FOLDER(what_was_left_in_the_cache_is_deleted),

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "kernels/algo_choices.h"
 #include "tests/support/stderr_text.h"
 
@@ -353,6 +354,20 @@ static void survives_every_failed_allocation(void **state)
     dp_log_set_level(DP_LOG_INFO);
 }
 
+static void what_is_measured_is_progress(void **state)
+{
+    struct dp_algo_choices *c = table("gpu");
+    struct dp_trace_mark mark = {.open = 0};
+    (void)state;
+
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    note(c, "a", "1");
+    note(c, "b", "2");
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    assert_int_equal(atomic_load(&mark.beats), 2);
+    dp_algo_choices_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +382,7 @@ int main(void)
         cmocka_unit_test(adopted_choices_replace_own_ones),
         cmocka_unit_test(another_build_or_schema_counts_as_empty),
         cmocka_unit_test(a_bad_table_is_reported_in_one_line),
+        cmocka_unit_test(what_is_measured_is_progress),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

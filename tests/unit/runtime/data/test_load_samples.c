@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "runtime/data/load_samples.h"
 #include "runtime/data/sample_reader.h"
 #include "tests/support/picture_files.h"
@@ -261,15 +262,19 @@ static void count_progress(void *context, size_t done, size_t all)
 
 static void progress_is_told_by_one_thread(void **state)
 {
+    struct dp_trace_mark mark = {.open = 0};
     struct dp_log_capture capture;
     size_t last = 0;
     (void)state;
 
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
     prepare(&load, 4, false);
     load.job.progress = count_progress;
     load.job.context = &last;
     run(&load, &capture);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     assert_int_equal(load.status, DP_OK);
+    assert_int_equal(atomic_load(&mark.beats), ALL); /* and by all, for the watchdog */
     finish(&load);
 }
 

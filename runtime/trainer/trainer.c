@@ -85,7 +85,7 @@ static dp_status make_exchange(struct dp_trainer *t, int threads)
         .recalled = c->recalled && !t->compute.borrowed,
         .servers = t->group->size - t->trainers,
         .whole = t->config->train.local_steps > 1 || t->config->train.ema > 0.0 ||
-                 dp_config_shrinks(t->config),
+                 t->config->train.verify_sums > 0 || dp_config_shrinks(t->config),
         .deferred = dp_deferred_update_possible(t),
         .ordered = t->config->train.lanes > 0 && !t->compute.borrowed,
         .compressor = t->compute.borrowed ? NULL : c->compressor,

@@ -52,6 +52,10 @@ dp_status dp_verify_sums_create(const struct dp_trainer *t, struct dp_verify_sum
     if (t->config->comm.servers > 0) {
         return refuse(t, "cannot go with comm.servers, whose ranks have no gradients");
     }
+    if (t->config->train.local_steps > 1 && t->config->train.local_after == 0) {
+        return refuse(t, "cannot go with train.local_steps from the first step on, where no "
+                         "gradients are summed: train.local_after, or comm.checksum");
+    }
     v = dp_zalloc(1, sizeof(*v));
     if (v == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "train.verify_sums");
@@ -79,7 +83,7 @@ void dp_verify_sums_destroy(struct dp_verify_sums *v)
     }
 }
 
-/* Buckets that are deferred are summed after the step, and local steps share none. */
+/* None is deferred, and so summed after the step; local steps share none. */
 void dp_verify_sums_begin(struct dp_verify_sums *v, const struct dp_trainer *t)
 {
     const int count = dp_trainer_plan(t)->count - 1; /* without the tail */
@@ -91,14 +95,9 @@ void dp_verify_sums_begin(struct dp_verify_sums *v, const struct dp_trainer *t)
     if ((t->state.step + 1) % v->every != 0 || t->modes.unaveraged) {
         return;
     }
-    for (int i = 0; i < count && v->bucket < 0; i++) {
-        const int b = (v->next + i) % count;
-        v->bucket = dp_exchange_is_deferred(t->exchange, b) ? -1 : b;
-    }
-    if (v->bucket >= 0) {
-        v->next = (v->bucket + 1) % count;
-        dp_exchange_keep(t->exchange, v->bucket, v->kept);
-    }
+    v->bucket = v->next;
+    v->next = (v->bucket + 1) % count;
+    dp_exchange_keep(t->exchange, v->bucket, v->kept);
 }
 
 /* Of element i of each rank's piece of `count`, in the order of the tree. */

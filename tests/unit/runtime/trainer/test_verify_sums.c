@@ -312,19 +312,20 @@ static void large_buckets_are_compared_whole(void **state)
 
 static void right_sums_are_never_called_wrong_and_nothing_changes(void **state)
 {
-    static const char *const ways[][3] = {{"comm.strategy=shm", NULL},
-                                          {"comm.strategy=ring", NULL},
-                                          {"comm.strategy=tree", "comm.overlap=on", NULL},
-                                          {"comm.strategy=zero1:over=ring", NULL},
-                                          {"comm.strategy=shm", "train.local_steps=3", NULL},
-                                          {"comm.strategy=none", NULL}};
+    static const char *const ways[][4] = {
+        {"comm.strategy=shm", NULL},
+        {"comm.strategy=ring", NULL},
+        {"comm.strategy=tree", "comm.overlap=on", NULL},
+        {"comm.strategy=zero1:over=ring", NULL},
+        {"comm.strategy=shm", "train.local_steps=3", "train.local_after=4", NULL},
+        {"comm.strategy=none", NULL}};
     (void)state;
 
     for (size_t i = 0; i < DP_COUNT(ways); i++) {
         const int ranks = i % 2 == 0 ? 5 : 2;
         struct outcome outs[2];
         for (int on = 0; on < 2; on++) {
-            const char *sets[4] = {on == 1 ? "train.verify_sums=1" : "train.verify_sums=0"};
+            const char *sets[5] = {on == 1 ? "train.verify_sums=1" : "train.verify_sums=0"};
             for (int k = 0; ways[i][k] != NULL; k++) {
                 sets[k + 1] = ways[i][k];
             }
@@ -344,6 +345,9 @@ static void sums_that_cannot_be_made_again_are_refused(void **state)
                                              "comm.compressor=topk", NULL};
     static const char *const served[] = {"comm.strategy=ps", "comm.servers=1",
                                          "train.verify_sums=1", NULL};
+    static const char *const local[] = {"train.local_steps=2", "train.verify_sums=1", NULL};
+    static const char *const later_local[] = {"train.local_steps=2", "train.local_after=3",
+                                              "train.verify_sums=1", NULL};
     struct outcome out;
     (void)state;
 
@@ -353,6 +357,43 @@ static void sums_that_cannot_be_made_again_are_refused(void **state)
     assert_int_equal(train(small_dense, served, RANKS, &out), RANKS);
     assert_non_null(strstr(stderr_text, "cannot go with comm.servers, whose ranks have no"));
     outcome_fini(&out);
+    assert_int_equal(train(small_dense, local, 2, &out), 2);
+    assert_non_null(strstr(stderr_text, "cannot go with train.local_steps from the first step on"));
+    outcome_fini(&out);
+    assert_int_equal(train(small_dense, later_local, 2, &out), 0);
+    outcome_fini(&out);
+}
+
+static size_t count_deferred(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    size_t count = small_run_trainer(run, group, 1, &t) == DP_OK ? 0 : 1000;
+
+    for (int b = 0; t != NULL && b < dp_trainer_plan(t)->count; b++) {
+        count += dp_trainer_plan(t)->buckets[b].deferred;
+    }
+    dp_trainer_destroy(t);
+    return count;
+}
+
+/* Between nodes a part of each large tensor would be summed after its step. */
+static void each_bucket_has_its_turn_on_several_nodes(void **state)
+{
+    static const char layers[] = "[flatten: {}, dense: {units: 24}, relu: {}, dense: {units: 64}, "
+                                 "relu: {}, dense: {units: 24}, relu: {}, dense: {units: 5}]";
+    static const char *const sets[] = {"comm.strategy=ring", "comm.overlap=on",
+                                       "train.verify_sums=1", NULL};
+    static const char *const plain[] = {"comm.strategy=ring", "comm.overlap=on", NULL};
+    static const int node_of[] = {0, 1};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, layers, plain), 0);
+    assert_true(on_local_nodes(2, node_of, count_deferred, &run) > 0);
+    small_run_destroy(&run);
+    assert_int_equal(small_run_create(&run, layers, sets), 0);
+    assert_int_equal(on_local_nodes(2, node_of, count_deferred, &run), 0);
+    small_run_destroy(&run);
 }
 
 int main(void)
@@ -367,6 +408,7 @@ int main(void)
         cmocka_unit_test_setup(the_rank_that_summed_is_named, no_damage),
         cmocka_unit_test_setup(large_buckets_are_compared_whole, no_damage),
         cmocka_unit_test_setup(right_sums_are_never_called_wrong_and_nothing_changes, no_damage),
+        cmocka_unit_test(each_bucket_has_its_turn_on_several_nodes),
         cmocka_unit_test_setup(sums_that_cannot_be_made_again_are_refused, no_damage),
     };
 

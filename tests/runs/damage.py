@@ -38,6 +38,16 @@ def case_a_message_that_changes_is_found_by_its_receiver():
     check(weights(plain) != weights(harness.scratch / "quiet"), "the fault changed nothing")
 
 
+def case_a_message_that_changes_is_found_at_ranks_own_pace_too():
+    flags = ("--set", "train.mode=async", "--set", "comm.strategy=ps", "--set", "comm.servers=1",
+             "--set", "train.staleness=2", "--set", "comm.checksum=true")
+    for rank in (0, 2):  # a rank that trains, and the server
+        result = train(small_cfg(), "--out", harness.scratch / f"own-{rank}", "--steps", 30, *flags,
+                       ranks=3, env={"DP_FAULT": f"flip:rank={rank},what=message,step=3"})
+        check_error(result, rf"rank {rank} \(\S+\): a message of \d+ bytes from rank \d is not "
+                            "what was sent")
+
+
 def case_sums_are_made_once_more():
     for fault in ("what=message,step=3", "what=gradient,step=4,bucket=0,element=7"):
         result = broken("sums", fault, "--set", "train.verify_sums=1")

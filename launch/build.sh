@@ -92,10 +92,14 @@ dp_install_tools() {
 }
 
 # dp_configure FOLDER OPTION...: configures; a build folder of another checkout, or a broken one, is
-# deleted first. The log is shown only after a failure.
+# deleted first. The log is shown only after a failure. Returns 74 where it may not write.
 dp_configure() {
     local folder=$1 cache=$1/CMakeCache.txt log tries=2 generator=(-G "Unix Makefiles")
     shift
+    if ! mkdir -p "$folder" 2>/dev/null || [ ! -w "$folder" ]; then
+        dp_say "cannot write $folder: copy the repository into a folder of your own" >&2
+        return 74
+    fi
     log=$(mktemp)
     command -v ninja >/dev/null && generator=(-G Ninja)
     if [ -f "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""How launch/quickstart and tests/run install packages, with programs that pretend to be apt's."""
+"""How launch/quickstart and tests/run install packages, with programs that pretend to be apt's, and
+what they say of a build folder that is not theirs."""
 import os
+import shutil
 import subprocess
 
 import harness
@@ -79,6 +81,25 @@ def case_what_a_build_needs_and_is_not_to_be_had_is_an_error():
     text, code, updates, found = install("dp_install", "gcc", "odd", known=("gcc",))
     same((code, updates, found), (69, 1, ["gcc"]), f"what came of\n{text}")
     check_said(text, "test: apt-get could not install: gcc odd")
+
+
+def case_a_build_folder_of_somebody_else_is_one_line_and_left_alone():
+    harness.scratch.chmod(0o755)
+    script, cache = (shutil.copy(ROOT / "launch/build.sh", harness.scratch),
+                     harness.scratch / "build/CMakeCache.txt")
+    cache.parent.mkdir()
+    cache.write_text("of another source folder\n")
+    cache.parent.chmod(0o555)
+    user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    for folder in (cache.parent, cache / "below"):
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", '. "$0"; self=test root=/; dp_configure "$1"',
+             str(script), str(folder)], capture_output=True, text=True, timeout=60, check=False,
+            cwd="/", **user)
+        same((done.returncode, done.stdout, done.stderr),
+             (74, "", f"test: cannot write {folder}: copy the repository into a folder of your "
+              "own\n"), f"what comes of {folder}")
+    check_said(cache.read_text(), "of another source folder")
 
 
 def check_said(text, line):

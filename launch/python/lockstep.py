@@ -75,7 +75,6 @@ def read_run(path):
 ERR_INTERNAL = 5  # of enum dp_status
 
 
-
 class _Options(ctypes.Structure):  # struct dp_lockstep_options
     _fields_ = [("config", ctypes.c_char_p), ("text", ctypes.c_char_p),
                 ("sets", ctypes.POINTER(ctypes.c_char_p)), ("set_count", ctypes.c_int),
@@ -161,30 +160,35 @@ class Training:
     def ranks(self):
         return _job.library.dp_lockstep_ranks(_job.world)
 
+    def _open(self):
+        if not self._training:
+            raise ValueError("this training is closed")
+        return self._training
+
     @property
     def steps(self):
         """Steps done so far, over all runs."""
-        return _job.library.dp_lockstep_steps(self._training)
+        return _job.library.dp_lockstep_steps(self._open())
 
     @property
     def done(self):
-        return _job.library.dp_lockstep_done(self._training)
+        return _job.library.dp_lockstep_done(self._open())
 
     def step(self):
         """One step, of all ranks."""
         out = _Step()
-        _job.check(_job.library.dp_lockstep_step(self._training, ctypes.byref(out)))
+        _job.check(_job.library.dp_lockstep_step(self._open(), ctypes.byref(out)))
         return Step(*(getattr(out, name) for name in Step._fields))
 
     def evaluate(self):
         loss, accuracy = ctypes.c_double(), ctypes.c_double()
-        _job.check(_job.library.dp_lockstep_evaluate(self._training, ctypes.byref(loss),
+        _job.check(_job.library.dp_lockstep_evaluate(self._open(), ctypes.byref(loss),
                                                      ctypes.byref(accuracy)))
         return Evaluation(loss.value, accuracy.value)
 
     def save(self):
         """Writes a checkpoint into `out`, and returns when it is on disk."""
-        _job.check(_job.library.dp_lockstep_save(self._training))
+        _job.check(_job.library.dp_lockstep_save(self._open()))
 
     def close(self):
         if self._training:

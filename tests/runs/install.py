@@ -98,6 +98,12 @@ with lockstep.Training(sys.argv[1], {"train.lanes": 2}, out=sys.argv[2]) as trai
 run = lockstep.read_run(sys.argv[2])
 assert [line["step"] for line in run.of("step")] == [1, 2, 3, 4, 5], run.lines
 assert run.summary is None and "model:" in run.config
+for use in ("steps", "done", "step", "evaluate", "save"):
+    try:
+        getattr(training, use)()
+        sys.exit(f"{use} of a closed training")
+    except ValueError as error:
+        assert "closed" in str(error), error
 try:
     lockstep.Training("missing.cfg")
 except lockstep.LockstepError as error:

@@ -43,7 +43,7 @@ class Unusable(Exception):
 
 def run(words, cwd, **how):
     return subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True,
-                          check=False, **how)
+                          errors="replace", check=False, **how)
 
 
 def well(words, cwd, **how):

@@ -40,7 +40,7 @@ static dp_status find_place(const struct dp_trainer *t, struct place *out)
     const size_t most = (size_t)t->config->train.micro_batch;
     struct place at = {0, -1};
 
-    if (t->compute.pass == NULL || t->state.flat.type != DP_TYPE_F16 || t->input.batch.rows == 0) {
+    if (t->compute.pass == NULL) { /* lanes have passes of their own */
         return DP_OK;
     }
     const size_t passes = dp_micro_batch_count(t->input.batch.rows, most);

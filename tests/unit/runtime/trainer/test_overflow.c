@@ -135,7 +135,7 @@ static void layers_of_any_size_before_it_are_known_to_be_finite(void **state)
     small_run_destroy(&run);
 }
 
-/* Where all that layers made is finite, such as in a pass whose outputs are gone. */
+/* Where all that layers made is finite, such as in a pass whose outputs are gone, or is lanes'. */
 static size_t no_layer_overflows(struct dp_group *group, const void *arg)
 {
     struct dp_trainer *t = NULL;
@@ -154,13 +154,17 @@ static size_t no_layer_overflows(struct dp_group *group, const void *arg)
 
 static void a_layer_that_is_not_known_is_not_named(void **state)
 {
-    static const char *const sets[] = {"train.precision=fp16", NULL};
-    struct small_run run;
+    static const char *const sets[][4] = {
+        {"train.precision=fp16", NULL},
+        {"train.precision=fp16", "train.lanes=4", "device.name=cpu", NULL}};
     (void)state;
 
-    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
-    assert_int_equal(on_local_ranks(2, no_layer_overflows, &run), 0);
-    small_run_destroy(&run);
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        struct small_run run;
+        assert_int_equal(small_run_create(&run, small_dense, sets[i]), 0);
+        assert_int_equal(on_local_ranks(2, no_layer_overflows, &run), 0);
+        small_run_destroy(&run);
+    }
 }
 
 int main(void)

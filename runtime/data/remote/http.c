@@ -282,7 +282,6 @@ void dp_http_get(struct dp_http *http, const struct dp_http_request *request,
     *answer = (struct dp_http_answer){.outcome = DP_HTTP_AGAIN};
     http->request = request;
     http->answer = answer;
-    http->range = (struct dp_content_range){0, 0, 0};
     http->skip = UINT64_MAX; /* until the body begins */
     http->error[0] = '\0';
     (void)snprintf(address, sizeof(address), "%s/%s", http->place->base, request->name);

@@ -19,6 +19,7 @@
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
+#include "runtime/data/records/shard_origin.h"
 #include "runtime/data/remote/remote.h"
 #include "runtime/data/sample_reader.h"
 #include "tests/support/array_files.h"
@@ -37,6 +38,7 @@ static struct {
     size_t most;        /* bytes of an answer, after which the connection ends; 0: all */
     atomic_int refuses; /* so many requests from now on are answered, then none */
     bool busy;          /* no request is answered: try again */
+    size_t zeros;       /* so many bytes are the answer to all requests; 0: files */
     atomic_int tries;   /* while it was busy */
 } rules;
 
@@ -55,6 +57,19 @@ static size_t read_file(const char *name, uint8_t *out)
     return bytes;
 }
 
+static bool send_zeros(int fd, size_t bytes)
+{
+    static const char zeros[1 << 20];
+    bool goes_on = http_send_head(fd, "200 OK", "", bytes);
+
+    for (size_t left = bytes; goes_on && left > 0;) {
+        const size_t count = left < sizeof(zeros) ? left : sizeof(zeros);
+        goes_on = http_send(fd, zeros, count);
+        left -= count;
+    }
+    return goes_on;
+}
+
 static bool answer(int fd, const char *request)
 {
     const char *asked = strstr(request, "Range: ");
@@ -66,6 +81,10 @@ static bool answer(int fd, const char *request)
 
     if (content == NULL) {
         abort();
+    }
+    if (rules.zeros > 0) {
+        free(content);
+        return send_zeros(fd, rules.zeros);
     }
     (void)sscanf(request, "GET /%63[^ ]", name); /* NOLINT(cert-err34-c) */
     if (atomic_fetch_sub(&rules.refuses, 1) == 0) {
@@ -140,6 +159,7 @@ static int obey_no_rule(void **state)
     (void)state;
     rules.most = 0;
     rules.busy = false;
+    rules.zeros = 0;
     atomic_store(&rules.refuses, -1);
     return 0;
 }
@@ -352,6 +372,27 @@ static void an_index_that_is_refused_halfway_leaves_nothing(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void an_index_may_have_as_many_bytes_as_its_limit(void **state)
+{
+    struct dp_shard_origin *origin = NULL;
+    struct dp_log_capture capture;
+    char *text = NULL;
+    size_t bytes = 0;
+    (void)state;
+
+    assert_int_equal(dp_shard_origin_open(address, 60, &origin), DP_OK);
+    rules.zeros = DP_RECORDS_INDEX_BYTES;
+    assert_int_equal(dp_shard_origin_index(origin, &text, &bytes), DP_OK);
+    assert_int_equal(bytes, DP_RECORDS_INDEX_BYTES);
+    dp_free(text);
+    rules.zeros = DP_RECORDS_INDEX_BYTES + 1;
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    assert_int_equal(dp_shard_origin_index(origin, &text, &bytes), DP_ERR_DATA);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    assert_non_null(strstr(dp_log_captured(&capture), "is longer than 67108864 bytes"));
+    dp_shard_origin_close(origin);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup(copies_go_to_a_folder_of_the_users_where_none_is_named,
                                obey_no_rule),
         cmocka_unit_test_setup(an_index_that_is_refused_halfway_leaves_nothing, obey_no_rule),
+        cmocka_unit_test_setup(an_index_may_have_as_many_bytes_as_its_limit, obey_no_rule),
     };
 
     dp_log_set_level(DP_LOG_NONE);

@@ -48,6 +48,7 @@ def case_a_request_to_mpirun_stops_and_saves():
     result = started.finish()
     same(result.code, 75, f"the exit code of\n{result}\n")
     check((out / "checkpoints/latest").is_symlink(), f"nothing was saved:\n{result}")
+    same(run_json(out)["fabric"], "shared memory", "what messages go by")
 
 
 def case_a_signal_to_mpirun_ends_everything():

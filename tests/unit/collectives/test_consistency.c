@@ -1,12 +1,16 @@
 /* test_consistency.c - what must be equal on all ranks: which difference is reported, and how. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/log.h"
+#include "base/mem.h"
 #include "collectives/core/consistency.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
@@ -52,12 +56,42 @@ static size_t compares_in_memory(struct dp_group *group, const void *unused)
     return dp_consistency_check(group, items, 2) != DP_OK;
 }
 
-/* Nor do others wait for it. */
 static void a_rank_without_memory_compares_nothing(void **state)
 {
     (void)state;
     check_failing_allocations(1, NULL, compares_in_memory, NULL);
     check_failing_allocations(3, NULL, compares_in_memory, NULL);
+}
+
+static atomic_int given_up; /* ranks */
+
+/* Rank 0 has no memory, and lives on until the others have given up. */
+static size_t waits_for_others(struct dp_group *group, const void *unused)
+{
+    const struct dp_consistency_item item = dp_consistency_text("a", "b");
+    const bool first = group->rank == 0;
+    dp_status status;
+    (void)unused;
+
+    while (!first && atomic_load(&given_up) == 0) {
+        (void)sched_yield();
+    }
+    dp_mem_fail_nth(first ? 1 : 0);
+    status = dp_consistency_check(group, &item, 1);
+    atomic_fetch_add(&given_up, 1);
+    while (first && atomic_load(&given_up) < group->size) {
+        (void)sched_yield();
+    }
+    return first ? status != DP_ERR_NOMEM : status == DP_OK;
+}
+
+static void nobody_waits_for_a_rank_without_memory(void **state)
+{
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    assert_int_equal(on_local_ranks(3, waits_for_others, NULL), 0);
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 static void long_items_are_printed_from_where_they_differ(void **state)
@@ -86,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_memory_compares_nothing),
+        cmocka_unit_test(nobody_waits_for_a_rank_without_memory),
         cmocka_unit_test(long_items_are_printed_from_where_they_differ),
     };
     return cmocka_run_group_tests_name("consistency", tests, NULL, NULL);

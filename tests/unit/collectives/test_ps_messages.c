@@ -169,6 +169,34 @@ static void trainers_that_wait_are_served_in_turn(void **state)
     }
 }
 
+/* To two servers, of which the first one gets the extra numbers. */
+static size_t counts_bytes(struct dp_group *group, const void *unused)
+{
+    const uint64_t wanted = 2 * dp_round_up(12, DP_MEM_ALIGN) + (TRAINED + EXTRA) * sizeof(float);
+    struct dp_ps_messages messages;
+    size_t wrong = open_messages(group, 2, &messages) != DP_OK;
+    int from = -1;
+    (void)unused;
+
+    if (wrong == 0 && group->rank == 0) {
+        const uint64_t before = group->wire_bytes;
+        wrong += dp_ps_messages_swap(&messages, false) != DP_OK;
+        wrong += group->wire_bytes - before != wanted;
+    } else if (wrong == 0) {
+        wrong += dp_ps_messages_begin(&messages) != DP_OK;
+        wrong += dp_ps_messages_next(&messages, &from) != DP_OK || from != 0;
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    dp_ps_messages_close(&messages);
+    return wrong;
+}
+
+static void no_more_is_sent_than_is_needed(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(3, counts_bytes, NULL), 0);
+}
+
 static size_t has_no_memory(struct dp_group *group, const void *nth)
 {
     struct dp_ps_messages messages;
@@ -215,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_parts_arrive_and_are_answered),
         cmocka_unit_test(trainers_that_wait_are_served_in_turn),
+        cmocka_unit_test(no_more_is_sent_than_is_needed),
         cmocka_unit_test(failing_to_open_leaves_nothing),
     };
 

@@ -245,6 +245,10 @@ static void a_silent_host_is_warned_of_and_then_given_up(void **state)
     assert_non_null(strstr(stderr_text, "no sign of life from host far (rank 1) for 29 s"));
     assert_true(is_lost_after(&line, 30000));
     assert_int_equal(line.silent_s, 30);
+    line.silent_s = 0;
+    simulated_ms = 1000; /* the least that may be allowed: it stays lost */
+    assert_true(dp_host_link_lost(&line, 1) && dp_host_link_lost(&line, 1));
+    simulated_ms = -1;
     dp_host_link_close(&line);
     (void)close(pair[1]);
 }

@@ -207,6 +207,26 @@ static void a_zombie_is_lost_at_once(void **state)
     dp_local_peers_fini(&peers);
 }
 
+/* Another process may have its number by now. */
+static void a_rank_that_left_reports_no_more(void **state)
+{
+    struct dp_local_sign signs[2] = {{.left = 0}};
+    const struct dp_process process = start();
+    struct dp_local_peers peers;
+    (void)state;
+
+    assert_int_equal(dp_local_peers_init(&peers, 2, 1), DP_OK);
+    dp_local_peers_add(&peers, 0, process, &signs[0]);
+    dp_local_peers_add(&peers, 1, dp_process_self(), &signs[1]);
+    dp_local_peers_watch(&peers);
+    atomic_store(&signs[0].left, 1);
+    end(process);
+    assert_int_equal(dp_local_peers_lost(&peers), -1);
+    peers.peers[0].id = dp_process_self().id;
+    assert_true(dp_local_peers_reports(&peers));
+    dp_local_peers_fini(&peers);
+}
+
 /* Nobody can tell a rank whose memory is out of reach: it is watched in any case. */
 static void ranks_without_common_memory_are_all_watched(void **state)
 {
@@ -292,6 +312,7 @@ int main(void)
         cmocka_unit_test(another_rank_tells_of_a_death),
         cmocka_unit_test(who_leaves_is_replaced),
         cmocka_unit_test(a_zombie_is_lost_at_once),
+        cmocka_unit_test(a_rank_that_left_reports_no_more),
         cmocka_unit_test(ranks_without_common_memory_are_all_watched),
         cmocka_unit_test(a_rank_that_can_be_told_is_watched_beside_those_that_cannot),
         cmocka_unit_test(invisible_processes_are_not_watched),

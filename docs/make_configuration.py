@@ -131,7 +131,8 @@ The report of a terminal and the page show the ten layers that take longest, wit
 each reaches of its limit: what its arithmetic allows, or the memory that it needs (a roofline,
 which the page draws). A layer is a "slow path" if others of its kind, computed by another path of
 the libraries, all come more than four times as near to their limits, and none on its own path does;
-the numbers of algorithms, among which a run chooses by measuring, make no other path.
+the numbers of algorithms, among which a run chooses by measuring, make no other path. Where other
+programs had the cores (verdict `contention`), no path is called slow.
 
 The verdict is the largest loss of a step, if it is a tenth of it or more; else the run is
 `compute`-bound.

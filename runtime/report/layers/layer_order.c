@@ -82,13 +82,20 @@ static bool is_same_path(const char *a, const char *b)
     return parts_are_among(a, b) && parts_are_among(b, a);
 }
 
+/* Layers are timed one after the other: what other programs take of the cores meanwhile differs by
+ * more than paths do. */
+static bool is_contended(const struct dp_run_summary *s)
+{
+    return s->verdict_bound != NULL && strcmp(s->verdict_bound, "contention") == 0;
+}
+
 bool dp_layer_is_slow(const struct dp_run_summary *s, int index, int *other)
 {
     const struct dp_run_layer *layer = &s->layers[index];
     const double mine = dp_layer_of_limit(layer);
     int found = -1;
 
-    if (!(mine >= 0.0) || !(layer->share >= least_share)) {
+    if (!(mine >= 0.0) || !(layer->share >= least_share) || is_contended(s)) {
         return false;
     }
     for (int i = 0; i < s->layer_count; i++) {

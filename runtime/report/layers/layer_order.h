@@ -27,7 +27,7 @@ int dp_layers_longest(const struct dp_run_summary *summary, int order[DP_LAYERS_
  * more, others of its kind went by another path of the libraries, all of these get more than four
  * times as near to their limits, and none that went by its path does. `other`: out, the index of
  * one of them. A path is the libraries and what they call it, without the numbers of
- * algorithms, among which a run chooses by measuring.
+ * algorithms, among which a run chooses by measuring. Where contention bounds the run, none is.
  */
 bool dp_layer_is_slow(const struct dp_run_summary *summary, int index, int *other);
 

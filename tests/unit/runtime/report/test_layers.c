@@ -153,6 +153,11 @@ static void a_slow_path_is_one_that_all_of_the_kind_beat(void **state)
     assert_false(dp_layer_is_slow(&summary, 2, &other));
     set_layer(3, "conv2d", 3.0, 0.5, "gemm");
     assert_true(dp_layer_is_slow(&summary, 2, &other));
+    summary.verdict_bound = "memory";
+    assert_true(dp_layer_is_slow(&summary, 2, &other));
+    summary.verdict_bound = "contention"; /* times of single layers tell nothing */
+    assert_false(dp_layer_is_slow(&summary, 2, &other));
+    summary.verdict_bound = NULL;
 }
 
 static void numbers_of_algorithms_make_no_other_path(void **state)

@@ -186,9 +186,12 @@ static uint64_t bucket_hash(const struct dp_replica_check *r, int b)
 }
 
 /* The hash of what the host state holds now. */
-static uint64_t hash_all(struct dp_replica_check *r)
+/* narrow: also of narrow weights, which are no piece, since each update rounds them anew. */
+static uint64_t hash_all(struct dp_replica_check *r, bool narrow)
 {
-    uint64_t hash = 0;
+    const struct dp_flat *f = r->config.flat;
+    const size_t bytes = narrow ? f->trained * dp_type_bytes(f->type) : 0;
+    uint64_t hash = f->type != DP_TYPE_F32 ? XXH3_64bits(f->weights, bytes) : 0;
 
     hash_pieces(r);
     for (int b = 0; b < dp_exchange_plan(r->config.exchange)->count; b++) {
@@ -206,11 +209,9 @@ bool dp_replica_check_due(const struct dp_replica_check *r, uint64_t step, bool 
 dp_status dp_replica_check_hash(struct dp_replica_check *r, uint64_t step, bool local,
                                 uint64_t *hash)
 {
-    const uint64_t every = r->config.every;
-
     r->whole = dp_replica_check_due(r, step, local);
     if (r->whole) {
-        r->next = (step / every + 1) * every;
+        r->next = (step / r->config.every + 1) * r->config.every;
     }
     *hash = 0;
     if (!is_shared(r) || local) {
@@ -218,7 +219,7 @@ dp_status dp_replica_check_hash(struct dp_replica_check *r, uint64_t step, bool 
     }
     if (r->whole) {
         DP_TRY(dp_host_state_fetch(r->config.host_state));
-        r->hash = hash_all(r);
+        r->hash = hash_all(r, true);
     } else {
         DP_TRY(hash_slice(r, step, &r->hash));
     }
@@ -471,7 +472,7 @@ dp_status dp_replica_check_resolve(struct dp_replica_check *r, uint64_t step)
         return refuse(r, step, who, where);
     }
     DP_TRY(dp_host_state_put(r->config.host_state));
-    DP_TRY(compare(r, hash_all(r), &verdict));
+    DP_TRY(compare(r, hash_all(r, false), &verdict));
     if (verdict.split) {
         return refuse(r, step, who, "restored, and they differ again");
     }
@@ -492,7 +493,7 @@ dp_status dp_replica_check_all(struct dp_replica_check *r, bool *split)
     }
     r->whole = true;
     DP_TRY(dp_host_state_fetch(r->config.host_state));
-    r->hash = hash_all(r);
+    r->hash = hash_all(r, false);
     DP_TRY(compare(r, r->hash, &verdict));
     *split = verdict.split;
     return DP_OK;

@@ -13,6 +13,8 @@
  *   parts (zero1)                 | yes     | yes                | no: each part exists once
  *   parts, one copy for all ranks | no      | yes                | no
  *
+ * In steps also the weights of a narrow type that layers read.
+ *
  * Where ranks of a node share one copy of the weights nothing can differ.
  *
  * Not all state is hashed in each step, because XXH3 takes 8 us for a slice and 0.8 ms for the 15

@@ -3,8 +3,6 @@
 Those that go on without it are in shrink.py; more is run by tests/other_mpis, by hand.
 """
 import contextlib
-import functools
-import os
 import re
 import signal
 
@@ -14,7 +12,7 @@ import harness
 import hosts
 from harness import (Started, begin, check, run_json, same, small_cfg, steps_done, train_well,
                      weights)
-from shrink import WHEEL, use_program_for
+from shrink import WHEEL, run_with, use_program_for
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -135,14 +133,5 @@ ALSO_HERE = (
 )
 
 
-def here(case):
-    @functools.wraps(case)
-    def run():
-        os.environ.update(with_openmpi5())
-        case()
-
-    return run
-
-
 if __name__ == "__main__":
-    harness.main({**globals(), **{case.__name__: here(case) for case in ALSO_HERE}})
+    harness.main({**globals(), **run_with(with_openmpi5, ALSO_HERE)})

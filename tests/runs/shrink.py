@@ -6,6 +6,7 @@ it, at -O1; all else is linked from the libraries of the build.
 """
 import contextlib
 import fcntl
+import functools
 import os
 import pathlib
 import re
@@ -97,6 +98,19 @@ def use_program_for(mpicc, name):
             folder.mkdir()
             compile_for(mpicc, folder)
     harness.program = f"{name}/ddp_train"
+
+
+def run_with(other_mpi, cases):
+    """Name -> case, of cases of other files, in the environment that other_mpi() gives."""
+    def wrapped(case):
+        @functools.wraps(case)
+        def run():
+            os.environ.update(other_mpi())
+            case()
+
+        return run
+
+    return {case.__name__: wrapped(case) for case in cases}
 
 
 def with_ulfm():

@@ -76,17 +76,29 @@ void dp_launcher_let_read(void)
     }
 }
 
-void dp_launcher_meet(void)
+/* Whether it answers a request of PMI 1. */
+static bool ask(const char *request)
 {
     const char *name = getenv("PMI_FD");
     const int fd = name != NULL ? (int)strtol(name, NULL, 10) : -1;
     char byte = '\0';
-    ssize_t got = fd >= 0 ? dprintf(fd, "cmd=barrier_in\n") : -1;
+    ssize_t got = fd >= 0 ? dprintf(fd, "cmd=%s\n", request) : -1;
 
     while (got > 0 && byte != '\n') { /* the answer is one line, and so MPI has read all others */
         got = read(fd, &byte, 1);
         got = got < 0 && errno == EINTR ? 1 : got;
     }
+    return got > 0;
+}
+
+void dp_launcher_meet(void)
+{
+    (void)ask("barrier_in");
+}
+
+bool dp_launcher_leave(void)
+{
+    return ask("finalize");
 }
 
 bool dp_launcher_ends(void)

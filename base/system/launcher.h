@@ -32,4 +32,8 @@ bool dp_launcher_ends(void);
  * other is inside MPI. */
 void dp_launcher_meet(void);
 
+/* Reports by PMI 1 that this rank ends as it should, as MPI_Finalize does, which must not be called
+ * then. Returns whether the launcher has heard it. */
+bool dp_launcher_leave(void);
+
 #endif

@@ -8,8 +8,9 @@ import signal
 
 import harness
 import hosts
-from harness import Skipped, begin, check, run_json, same, small_cfg, train_well, weights
-from shrink import use_program_for
+from harness import (Skipped, begin, check, run_json, same, small_cfg, steps_done, train_well,
+                     weights)
+from shrink import run_with, use_program_for
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
 
@@ -89,5 +90,37 @@ def case_a_rank_that_is_late_in_leaving_is_waited_for():
     same((result.code, result.err), (0, ""), f"exit code and stderr of\n{result}\n")
 
 
+def case_ranks_of_two_hosts_do_not_wait_for_each_other_in_mpi_finalize():
+    # The last one stops in it, and where ranks share a host all would wait for that one.
+    env = with_mpich()
+    harness.program = "with-mpich/mpi_leave"
+    result = hosts.start(2, 4, "within", env=env).finish()
+    same((result.code, result.complaints), (0, []), f"exit code and stderr of\n{result}\n")
+
+
+def case_a_request_to_end_gives_a_host_that_is_cut_off_no_less_time():
+    # The ranks get it, which cannot end their step; with Open MPI mpirun ends them.
+    out = harness.scratch / "out"
+    started = hosts.start(2, 2, small_cfg(), *harness.endless(), *NO_EVALUATION, "--set",
+                          "comm.outage_s=4", "--out", out, env=with_mpich())
+    started.wait_for("step 5", lambda: steps_done(out) >= 5)
+    hosts.cut(started, "h2")
+    started.signal(signal.SIGTERM)
+    result = started.finish()
+    same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
+    check(re.search(r"rank 0 \(h1\): no sign of life from host h2 \(rank 1\) for \d+ s",
+                    result.errors[0]), f"not reported:\n{result}")
+
+
+# Those of other files that run with it as they are. Its launcher deals ranks out in turns, so of
+# four another one is the first of its host.
+ALSO_HERE = (
+    hosts.case_a_host_that_is_cut_off_ends_the_job_with_one_line,
+    hosts.case_a_strategy_for_one_node_is_refused_with_those_that_can,
+    hosts.case_ranks_on_two_hosts_that_disagree_are_reported,
+    hosts.case_data_that_all_hosts_lack_or_have_damaged_is_reported_by_rank_0,
+)
+
+
 if __name__ == "__main__":
-    harness.main(globals())
+    harness.main({**globals(), **run_with(with_mpich, ALSO_HERE)})

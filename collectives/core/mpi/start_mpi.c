@@ -43,7 +43,7 @@ static const char *const settings[][2] = {
  * of them to those that are not. With a slack the sleeps are as long as if they took turns. */
 static const uint64_t look_ns = 100000, slack_most_ns = 20000000;
 
-/* A count of ranks, as Open MPI's launcher tells it; 0: it does not. */
+/* A count of ranks, as the launcher tells it; 0: it does not. */
 static long ranks_by(const char *variable)
 {
     const char *text = getenv(variable);
@@ -112,12 +112,15 @@ dp_status dp_mpi_start(int *provided)
 
 /* Where UCX goes by TCP, MPICH 4.0 sends each rank a last message in MPI_Finalize. The answer needs
  * a peer inside of MPI, and with all answers MPICH waits outside of MPI for all ranks. So a rank
- * that has answered before, from its last wait, say, may get no answer itself, and waits for ever.
- * After this all ranks send their last messages before they answer any. */
-static void leave_last_waits(void)
+ * whose peer has all of its own may get none, and waits for ever. Ranks of several hosts instead
+ * wait for each other by the launcher, and leave MPI as it is. Returns whether they do. */
+static bool leave_without_finalize(void)
 {
 #ifdef MPICH_NUMVERSION
     dp_launcher_meet();
+    return ranks_by("MPI_LOCALNRANKS") < ranks_by("PMI_SIZE") && dp_launcher_leave();
+#else
+    return false;
 #endif
 }
 
@@ -128,7 +131,8 @@ void dp_mpi_end(void)
     if (slack > 0) {
         (void)dp_thread_slack(slack);
     }
-    leave_last_waits();
-    (void)MPI_Finalize();
+    if (!leave_without_finalize()) {
+        (void)MPI_Finalize();
+    }
     dp_guard_note(false);
 }

@@ -60,7 +60,8 @@ static void test_nobody_who_reads_delays_the_end_by_little(void **state)
     (void)close(ends[0]);
 }
 
-/* A rank that meets all others by PMI; returns its id, and our end of its line to the launcher. */
+/* A rank that meets all others by PMI, and leaves; its exit code is whether that was heard. Returns
+ * its id, and our end of its line to the launcher. */
 static pid_t meet(int *launcher)
 {
     char name[16];
@@ -75,7 +76,7 @@ static pid_t meet(int *launcher)
         (void)snprintf(name, sizeof(name), "%d", ends[1]);
         (void)setenv("PMI_FD", name, 1);
         dp_launcher_meet();
-        _exit(0);
+        _exit(dp_launcher_leave());
     }
     assert_true(rank > 0);
     (void)close(ends[1]);
@@ -83,11 +84,11 @@ static pid_t meet(int *launcher)
     return rank;
 }
 
-static void test_all_ranks_meet_by_hydra(void **state)
+static void test_all_ranks_meet_by_hydra_and_leave(void **state)
 {
-    static const char answer[] = "cmd=barrier_out\n";
+    static const char answer[] = "cmd=barrier_out\n", heard[] = "cmd=finalize_ack\n";
     char text[32] = "";
-    int launcher;
+    int launcher, status;
 
     (void)state;
     const pid_t rank = meet(&launcher);
@@ -97,19 +98,25 @@ static void test_all_ranks_meet_by_hydra(void **state)
     struct pollfd ended = {.fd = launcher, .events = POLLIN};
     assert_int_equal(poll(&ended, 1, 50), 0);
     assert_int_equal(write(launcher, answer + 10, strlen(answer) - 10), strlen(answer) - 10);
-    assert_int_equal(waitpid(rank, NULL, 0), rank);
+    assert_int_equal(recv(launcher, text, 13, MSG_WAITALL), 13);
+    assert_memory_equal(text, "cmd=finalize\n", 13);
+    assert_int_equal(write(launcher, heard, strlen(heard)), strlen(heard));
+    assert_int_equal(waitpid(rank, &status, 0), rank);
+    assert_int_equal(WEXITSTATUS(status), true);
     (void)close(launcher);
 }
 
 static void test_a_launcher_that_goes_is_not_waited_for(void **state)
 {
-    int launcher;
+    int launcher, status;
 
     (void)state;
     const pid_t rank = meet(&launcher);
     (void)close(launcher);
-    assert_int_equal(waitpid(rank, NULL, 0), rank); /* the test has a timeout */
-    dp_launcher_meet();                             /* nor is one that has never been there */
+    assert_int_equal(waitpid(rank, &status, 0), rank); /* the test has a timeout */
+    assert_int_equal(WEXITSTATUS(status), false);
+    dp_launcher_meet(); /* nor is one that has never been there */
+    assert_false(dp_launcher_leave());
 }
 
 int main(void)
@@ -117,7 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_was_written_is_read_before_a_job_ends),
         cmocka_unit_test(test_nobody_who_reads_delays_the_end_by_little),
-        cmocka_unit_test(test_all_ranks_meet_by_hydra),
+        cmocka_unit_test(test_all_ranks_meet_by_hydra_and_leave),
         cmocka_unit_test(test_a_launcher_that_goes_is_not_waited_for),
     };
 

@@ -48,6 +48,8 @@ static dp_status make_folders(const char *path, bool *made)
     return DP_OK;
 }
 
+enum { INSIDE_BYTES = 128 }; /* at most, of a path below the folder: files of checkpoints */
+
 static dp_status name_out(struct dp_output_dir *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -59,7 +61,7 @@ static dp_status name_out(struct dp_output_dir *output, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(output->path, sizeof(output->path), format, args);
     va_end(args);
-    return length >= 0 && (size_t)length < sizeof(output->path)
+    return length >= 0 && (size_t)length + INSIDE_BYTES <= sizeof(output->path)
                ? DP_OK
                : DP_FAIL(DP_ERR_USAGE, "%.80s...: the path is too long: choose another --out",
                          output->path);
@@ -132,9 +134,16 @@ static dp_status check_free(const struct dp_run_job *job)
     return DP_OK;
 }
 
+static dp_status name_given(struct dp_run_job *job)
+{
+    return job->options->out[0] != '\0'
+               ? name_out(&job->output, "%s", job->options->out)
+               : DP_FAIL(DP_ERR_USAGE, "--out wants the path of a folder, and found nothing");
+}
+
 static dp_status make_given(struct dp_run_job *job)
 {
-    DP_TRY(name_out(&job->output, "%s", job->options->out));
+    DP_TRY(name_given(job));
     DP_TRY(check_free(job));
     return make_folders(job->output.path, &job->output.made);
 }
@@ -144,7 +153,7 @@ dp_status dp_run_lock_out(struct dp_run_job *job)
     if (job->options->out == NULL) {
         return DP_OK;
     }
-    DP_TRY(name_out(&job->output, "%s", job->options->out));
+    DP_TRY(name_given(job));
     return exists_in(job->output.path, ".") ? lock_out(job) : DP_OK;
 }
 

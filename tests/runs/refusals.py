@@ -297,7 +297,10 @@ def case_an_occupied_or_unwritable_folder_is_refused():
     refuse(74, r"cannot make the folder .*file: Not a directory", cfg, out=file)
     refuse(74, r"cannot make the folder .*Not a directory", cfg, out=file / "below", ranks=(0,))
     refuse(74, r"cannot make the folder /proc/lockstep", cfg, out="/proc/lockstep", ranks=(0, 2))
-    refuse(64, r"the path is too long", cfg, out="x/" * 3000 + "y", ranks=(0,))
+    for length in (6001, 4095, 4001):  # even where only the names of checkpoints are too long
+        refuse(64, r"the path is too long", cfg, out="x/" * (length // 2) + "y", ranks=(0,))
+    for ranks in (0, 2):
+        check_refusal(train(cfg, "--out", "", ranks=ranks), 64, r"--out wants the path of a folder")
     if os.geteuid() != 0:
         closed = harness.scratch / "closed"
         closed.mkdir(0o555)

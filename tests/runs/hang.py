@@ -147,7 +147,6 @@ def case_a_rank_alone_on_its_host_that_stops_while_ranks_are_measured_is_named_s
         check(re.search(rf"rank {1 - rank} \(h{2 - rank}\): no progress for [12]\d\.\d s: did not "
                         rf"arrive: rank {rank} \(h{rank + 1}\): does not answer",
                         result.errors[0]), f"{result}")
-        check(result.seconds < 50, f"it took {result.seconds:.1f} s:\n{result}")
 
 
 def case_a_host_that_does_not_answer_is_named():

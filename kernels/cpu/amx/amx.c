@@ -17,7 +17,7 @@ static bool processor_has(void)
 
     return __get_cpuid_count(EXTENDED, 0, &a, &b, &c, &d) != 0 && (d & AMX_BF16) != 0 &&
            (d & AMX_TILE) != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-           __builtin_cpu_supports("avx512vl") != 0;
+           __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512bf16") != 0;
 }
 
 /* Linux saves the tiles of a thread only for processes that asked: arch_prctl(2). */

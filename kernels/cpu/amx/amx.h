@@ -31,7 +31,7 @@ bool dp_amx_has(void);
 #include <stdint.h>
 #include <string.h>
 
-#define DP_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl")))
+#define DP_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 
 /* How a thread's tiles are shaped, as the instruction wants it. */
 struct dp_amx_shape {
@@ -60,6 +60,35 @@ DP_AMX static inline void dp_amx_end(const struct dp_amx_shape *before)
         _tile_loadconfig(before);
     } else {
         _tile_release();
+    }
+}
+
+/* Sixteen vectors of sixteen 32-bit numbers become their columns. */
+DP_AMX static inline void dp_amx_transpose(__m512i v[DP_AMX_ROWS])
+{
+    __m512i t[DP_AMX_ROWS];
+
+    for (int i = 0; i < DP_AMX_ROWS; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < DP_AMX_ROWS; i += 4) {
+        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        v[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        v[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        v[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
     }
 }
 

@@ -44,34 +44,5 @@ struct dp_amx_pixels dp_amx_pixels_of(const struct dp_window *w, size_t rows, si
 /* Copies part `part` of the images of x and of the blocks of dy. */
 void dp_amx_pixels_copy(const struct dp_amx_pixels *p, int part, int parts);
 
-/* Sixteen vectors of sixteen 32-bit numbers become their columns. */
-DP_AMX static inline void dp_amx_transpose(__m512i v[DP_AMX_ROWS])
-{
-    __m512i t[DP_AMX_ROWS];
-
-    for (int i = 0; i < DP_AMX_ROWS; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (int i = 0; i < DP_AMX_ROWS; i += 4) {
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        v[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        v[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        v[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        v[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
 #endif
 #endif

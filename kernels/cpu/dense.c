@@ -154,7 +154,7 @@ dp_status dp_cpu_dense_forward_part(struct dp_stream *s, void *y, const void *x,
                                     const void *b, size_t rows, size_t in, size_t out,
                                     struct dp_range part, enum dp_activation act)
 {
-    const struct dp_dense_key key = {rows, in, out, DP_DENSE_FORWARD};
+    const struct dp_dense_key key = {rows, in, out, DP_DENSE_FORWARD, DP_TYPE_F32};
     struct finish f = {(float *)y + part.begin, b == NULL ? NULL : (const float *)b + part.begin,
                        part.count, out, act};
     struct dp_matmul product =
@@ -186,14 +186,15 @@ static dp_status backward(const struct dp_stream *s, const struct dp_dense_key *
 dp_status dp_cpu_dense_backward_data(struct dp_stream *s, void *dx, const void *dy, const void *w,
                                      size_t rows, size_t in, size_t out)
 {
-    return backward(s, &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_DATA}, dx, dy, w,
-                    0.0f);
+    return backward(s, &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_DATA, DP_TYPE_F32},
+                    dx, dy, w, 0.0f);
 }
 
 dp_status dp_cpu_dense_backward_weights(struct dp_stream *s, float *dw, const void *dy,
                                         const void *x, size_t rows, size_t in, size_t out,
                                         float keep)
 {
-    return backward(s, &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_WEIGHTS}, dw, dy, x,
-                    keep);
+    return backward(s,
+                    &(struct dp_dense_key){rows, in, out, DP_DENSE_BACKWARD_WEIGHTS, DP_TYPE_F32},
+                    dw, dy, x, keep);
 }

@@ -27,6 +27,7 @@ struct dp_matmul {
 struct dp_dense_key {
     size_t rows, in, out;
     unsigned use;
+    enum dp_type type;
 };
 
 /* The product of packed arrays that a use is, as in kernels/ops.h. */

@@ -1,9 +1,6 @@
 /*
- * dense_onednn.h - products of float32 dense layers: oneDNN's sgemm or ours (kernels/cpu/gemm),
- * chosen by measuring when a layer is prepared, as convolutions are (choose_onednn.h).
- *
- * sgemm computes what was not prepared, and everything where nothing may be measured. It stays
- * unless ours takes at least 5 % less time.
+ * dense_onednn.h - products of float32 dense layers: oneDNN's sgemm or ours (kernels/cpu/gemm), as
+ * choose_dense.h says.
  */
 #ifndef DP_KERNELS_CPU_ONEDNN_DENSE_ONEDNN_H
 #define DP_KERNELS_CPU_ONEDNN_DENSE_ONEDNN_H

@@ -52,7 +52,7 @@ struct dp_prepared_onednn {
     dnnl_stream_t stream;
     struct dp_prepared_conv *lists[DP_PREPARED_LISTS]; /* by hash of the key */
     struct dp_prepared_product *products;              /* product_onednn.c */
-    struct dp_prepared_dense *dense;                   /* dense_onednn.c */
+    struct dp_prepared_dense *dense;                   /* choose_dense.c */
     char *arena; /* one call's scratch; grows only in prepare */
     size_t arena_bytes;
 };

@@ -1,0 +1,165 @@
+#include "kernels/cpu/onednn/choose_dense.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "kernels/algo_choices.h"
+#include "kernels/cpu/onednn/choose_onednn.h"
+#include "kernels/cpu/onednn/prepared_onednn.h"
+
+enum {
+    ROUNDS = 7,    /* of measuring; the fastest counts */
+    LEAST = 32,    /* rows and columns of weights: smaller products are not worth measuring */
+    SMALL = 0x3f01 /* 0.5 as bfloat16, and twice as float32 */
+};
+
+static const double MARGIN = 0.05; /* of the time of theirs */
+
+struct dp_prepared_dense {
+    struct dp_prepared_dense *next;
+    struct dp_dense_key key;
+    bool own;
+};
+
+void dp_prepared_dense_destroy(struct dp_prepared_dense *dense)
+{
+    while (dense != NULL) {
+        struct dp_prepared_dense *next = dense->next;
+        dp_free(dense);
+        dense = next;
+    }
+}
+
+static const struct dp_prepared_dense *find(const struct dp_prepared_onednn *all,
+                                            const struct dp_dense_key *key)
+{
+    const struct dp_prepared_dense *d = all != NULL ? all->dense : NULL;
+
+    while (d != NULL &&
+           (d->key.rows != key->rows || d->key.in != key->in || d->key.out != key->out ||
+            d->key.use != key->use || d->key.type != key->type)) {
+        d = d->next;
+    }
+    return d;
+}
+
+/* ---- measuring ---- */
+
+/* In turns; the first time of each is not counted, since its memory is new. */
+static dp_status time_both(struct dp_stream *s, const struct dp_dense_key *key,
+                           const struct dp_dense_ways *ways, const struct dp_dense_arrays *arrays,
+                           double ms[2])
+{
+    ms[0] = ms[1] = HUGE_VAL;
+    for (int round = -1; round < ROUNDS; round++) {
+        for (int own = 0; own < 2; own++) {
+            const double begin = dp_onednn_now_ms(s);
+            DP_TRY(ways->run(s, key, arrays, own != 0));
+            const double taken = dp_onednn_now_ms(s) - begin;
+            ms[own] = round < 0 ? HUGE_VAL : fmin(ms[own], taken);
+        }
+    }
+    return DP_OK;
+}
+
+/* Arrays have room for float32 each. */
+static dp_status measure(struct dp_stream *s, const struct dp_dense_key *key,
+                         const struct dp_dense_ways *ways, double ms[2])
+{
+    const size_t x = dp_round_up(key->rows * key->in * sizeof(float), DP_MEM_ALIGN);
+    const size_t y = dp_round_up(key->rows * key->out * sizeof(float), DP_MEM_ALIGN);
+    const size_t w = dp_round_up(key->in * key->out * sizeof(float), DP_MEM_ALIGN);
+    char *block = dp_mem_arena(DP_MEM_LIBRARY, x + y + w + ways->own_bytes);
+    uint16_t *numbers = (uint16_t *)(void *)block;
+    dp_status status;
+
+    if (block == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "memory to measure a dense layer with");
+    }
+    char *const at[3] = {block, block + x, block + x + y}; /* x, y, w */
+    for (size_t i = 0; i < (x + y + w) / sizeof(*numbers); i++) {
+        numbers[i] = SMALL;
+    }
+    const struct dp_dense_arrays arrays = {
+        .c = at[key->use == DP_DENSE_FORWARD         ? 1
+                : key->use == DP_DENSE_BACKWARD_DATA ? 0
+                                                     : 2],
+        .a = at[key->use == DP_DENSE_FORWARD ? 0 : 1],
+        .b = at[key->use == DP_DENSE_BACKWARD_WEIGHTS ? 0 : 2],
+        .scratch = block + x + y + w,
+    };
+    status = time_both(s, key, ways, &arrays, ms);
+    dp_free(block);
+    return status;
+}
+
+/* ---- choosing ---- */
+
+static void choice_name(const struct dp_stream *s, const struct dp_dense_key *key,
+                        char name[DP_ALGO_CHOICE_KEY])
+{
+    (void)snprintf(name, DP_ALGO_CHOICE_KEY,
+                   "dense %zu -> %zu%s of up to %zu rows, %s, %d thread%s", key->in, key->out,
+                   key->use == DP_DENSE_FORWARD         ? ""
+                   : key->use == DP_DENSE_BACKWARD_DATA ? " back to data"
+                                                        : " back to weights",
+                   dp_onednn_power_of_two_from(key->rows),
+                   key->type == DP_TYPE_F32 ? "float32" : "bfloat16", s->threads,
+                   dp_plural(s->threads));
+}
+
+static dp_status choose(struct dp_stream *s, const struct dp_dense_key *key,
+                        const struct dp_dense_ways *ways, bool *own)
+{
+    const bool follows = dp_algo_choices_follows(s->algo_choices);
+    char name[DP_ALGO_CHOICE_KEY];
+    double ms[2] = {0.0, 0.0};
+    const char *code;
+
+    choice_name(s, key, name);
+    DP_TRY(dp_algo_choices_ask(s->algo_choices, name, &code));
+    if (code != NULL || !dp_algo_choices_open(s->algo_choices)) {
+        *own = code != NULL && strcmp(code, ways->own) == 0;
+        return DP_OK;
+    }
+    DP_TRY(follows ? DP_OK : measure(s, key, ways, ms));
+    *own = ms[1] < (1.0 - MARGIN) * ms[0];
+    DP_DEBUG("%s: %s takes %.4f ms, %s %.4f", name, ways->theirs, ms[0], ways->own, ms[1]);
+    return dp_algo_choices_note(s->algo_choices, name, *own ? ways->own : ways->theirs, ms[*own]);
+}
+
+bool dp_dense_is_open(const struct dp_stream *s, size_t rows, size_t in, size_t out)
+{
+    return s->algo_choices != NULL && rows > 0 && in >= LEAST && out >= LEAST;
+}
+
+dp_status dp_dense_decide(struct dp_stream *s, const struct dp_dense_key *key,
+                          const struct dp_dense_ways *ways)
+{
+    struct dp_prepared_onednn *all = NULL;
+    struct dp_prepared_dense *dense;
+    bool own = false;
+
+    DP_TRY(dp_prepared_open(s, &all));
+    if (find(all, key) != NULL) {
+        return DP_OK;
+    }
+    DP_TRY(choose(s, key, ways, &own));
+    DP_TRY(own ? dp_prepared_grow(all, ways->own_bytes) : DP_OK);
+    dense = dp_zalloc(1, sizeof(*dense));
+    if (dense == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "prepared dense layer");
+    }
+    *dense = (struct dp_prepared_dense){all->dense, *key, own};
+    all->dense = dense;
+    return DP_OK;
+}
+
+bool dp_dense_is_own(const struct dp_stream *s, const struct dp_dense_key *key)
+{
+    const struct dp_prepared_dense *dense = find(s->state, key);
+
+    return dense != NULL && dense->own;
+}

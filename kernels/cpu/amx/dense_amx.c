@@ -1,0 +1,440 @@
+#include "kernels/cpu/amx/dense_amx.h"
+
+#include "kernels/cpu/amx/squares_amx.h"
+#include "kernels/cpu/parallel.h"
+
+#if DP_AMX_CODE
+
+enum {
+    SIDE = DP_AMX_SIDE,
+    SQUARE = DP_AMX_SQUARE,
+    TILE = DP_AMX_ROWS * DP_AMX_ROWS, /* floats of a tile of sums */
+    SUMS = 4 * TILE,
+    ROWS = 256, /* samples of a block, where samples are not summed over */
+    STEPS = 4   /* squares of weights in the first cache */
+};
+
+struct plan {
+    const struct dp_dense_amx *call;
+    size_t row, rows; /* the samples of a block */
+    size_t steps;     /* squares along a sum */
+    uint16_t *samples;
+    char *own; /* threads' scratch */
+};
+
+static size_t ceil_of(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t block_rows(const struct dp_dense_key *key)
+{
+    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : least(key->rows, ROWS);
+}
+
+static size_t steps_of(const struct dp_dense_key *key)
+{
+    return ceil_of(key->use == DP_DENSE_FORWARD         ? key->in
+                   : key->use == DP_DENSE_BACKWARD_DATA ? key->out
+                                                        : key->rows,
+                   SIDE);
+}
+
+static size_t samples_bytes(const struct dp_dense_key *key)
+{
+    const size_t across = key->use == DP_DENSE_BACKWARD_WEIGHTS ? ceil_of(key->in, SIDE)
+                                                                : ceil_of(block_rows(key), SIDE);
+
+    return across * steps_of(key) * SQUARE * sizeof(uint16_t);
+}
+
+/* A thread's: squares of weights, or of dy; and sums. */
+static size_t own_squares(const struct dp_dense_key *key)
+{
+    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? steps_of(key) : STEPS;
+}
+
+static size_t own_bytes(const struct dp_dense_key *key)
+{
+    const size_t sums = key->use == DP_DENSE_BACKWARD_WEIGHTS ? 1 : ceil_of(block_rows(key), SIDE);
+
+    return own_squares(key) * SQUARE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
+}
+
+size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
+{
+    return samples_bytes(key) + (size_t)threads * own_bytes(key);
+}
+
+/* ---- a square of sums ---- */
+
+/* What is fetched into the second cache meanwhile: in each step `rows` lines, `row` bytes apart. */
+struct ahead {
+    const char *at;
+    size_t step, row, rows;
+};
+
+DP_AMX_INLINE void load_sums(const float *sums, size_t row)
+{
+    const long bytes = (long)(row * sizeof(float));
+
+    _tile_loadd(0, sums, bytes);
+    _tile_loadd(1, sums + DP_AMX_ROWS, bytes);
+    _tile_loadd(2, sums + DP_AMX_ROWS * row, bytes);
+    _tile_loadd(3, sums + DP_AMX_ROWS * row + DP_AMX_ROWS, bytes);
+}
+
+DP_AMX_INLINE void store_sums(float *sums, size_t row)
+{
+    const long bytes = (long)(row * sizeof(float));
+
+    _tile_stored(0, sums, bytes);
+    _tile_stored(1, sums + DP_AMX_ROWS, bytes);
+    _tile_stored(2, sums + DP_AMX_ROWS * row, bytes);
+    _tile_stored(3, sums + DP_AMX_ROWS * row + DP_AMX_ROWS, bytes);
+}
+
+DP_AMX_INLINE void zero_sums(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t steps,
+                                const struct ahead *ahead)
+{
+    const char *step = ahead->at;
+
+    for (size_t i = 0; i < steps; i++, a += SQUARE, b += SQUARE, step += ahead->step) {
+        const char *at = step;
+        _tile_loadd(4, a, 64);
+        _tile_loadd(6, b, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        for (size_t k = 0; k < ahead->rows; k++, at += ahead->row) {
+            _mm_prefetch(at, _MM_HINT_T1);
+        }
+        _tile_loadd(7, b + DP_AMX_TILE, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + DP_AMX_TILE, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* ---- results ---- */
+
+/* Two rows of sums as pairs of bfloats. */
+DP_AMX_INLINE __m512i pairs_of(__m512 even, __m512 odd)
+{
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+    return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
+DP_AMX_INLINE __m512 finished(const struct dp_dense_amx *call, const float *sums, size_t unit)
+{
+    __m512 sum = _mm512_load_ps(sums);
+
+    if (call->bias != NULL && unit < call->key.out) {
+        const __m512i bias = _mm512_set1_epi32((int)((uint32_t)call->bias[unit] << 16));
+        sum = _mm512_add_ps(sum, _mm512_castsi512_ps(bias));
+    }
+    /* As `sum < 0 ? 0 : sum`: the second operand if it is no number. */
+    return call->relu ? _mm512_max_ps(_mm512_setzero_ps(), sum) : sum;
+}
+
+/* y of 32 samples and units from sums of units and samples. */
+DP_AMX static void store_result(const struct plan *plan, const float *sums, size_t sample,
+                                size_t unit)
+{
+    const struct dp_dense_amx *call = plan->call;
+    const size_t out = call->key.out, last = plan->rows - sample;
+    uint16_t *to = (uint16_t *)call->c + (plan->row + sample) * out + unit;
+    const __mmask32 mask = dp_amx_mask(out - unit);
+    __m512i v[DP_AMX_ROWS];
+
+    for (size_t half = 0; half < 2; half++) {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            const float *pair = sums + 2 * i * SIDE + half * DP_AMX_ROWS;
+            v[i] = pairs_of(finished(call, pair, unit + 2 * i),
+                            finished(call, pair + SIDE, unit + 2 * i + 1));
+        }
+        dp_amx_transpose(v);
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            if (half * DP_AMX_ROWS + i < last) {
+                _mm512_mask_storeu_epi16(to + (half * DP_AMX_ROWS + i) * out, mask, v[i]);
+            }
+        }
+    }
+}
+
+/* dx of 32 samples and inputs. */
+DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
+                              size_t input)
+{
+    const size_t in = plan->call->key.in, lines = least(plan->rows - sample, SIDE);
+    uint16_t *to = (uint16_t *)plan->call->c + (plan->row + sample) * in + input;
+    const __mmask32 mask = dp_amx_mask(in - input);
+
+    for (size_t i = 0; i < lines; i++, sums += SIDE, to += in) {
+        const __m512bh both =
+            _mm512_cvtne2ps_pbh(_mm512_load_ps(sums + DP_AMX_ROWS), _mm512_load_ps(sums));
+        _mm512_mask_storeu_epi16(to, mask, _mm512_permutexvar_epi64(dp_amx_fours(), (__m512i)both));
+    }
+}
+
+/* The part that exists of a square of dw, from sums or to them. */
+DP_AMX static void copy_part(const struct dp_dense_amx *call, float *sums, size_t unit,
+                             size_t input, bool back)
+{
+    const size_t in = call->key.in, lines = least(call->key.out - unit, SIDE);
+    const uint32_t mask = dp_amx_mask(in - input);
+    float *c = (float *)call->c + unit * in + input;
+
+    for (size_t i = 0; i < lines; i++, c += in) {
+        for (size_t half = 0; half < 2; half++, sums += DP_AMX_ROWS) {
+            const __mmask16 some = (__mmask16)(mask >> (half * DP_AMX_ROWS));
+            float *at = c + half * DP_AMX_ROWS;
+            if (back) {
+                _mm512_store_ps(sums, _mm512_maskz_loadu_ps(some, at));
+            } else {
+                _mm512_mask_storeu_ps(at, some, _mm512_load_ps(sums));
+            }
+        }
+    }
+}
+
+/* ---- y and dx: squares of weights, each for all samples of the block ---- */
+
+static bool is_forward(const struct plan *plan)
+{
+    return plan->call->key.use == DP_DENSE_FORWARD;
+}
+
+/* Squares of weights beside each other, of which each has sums of its own. */
+static size_t across(const struct plan *plan)
+{
+    return ceil_of(is_forward(plan) ? plan->call->key.out : plan->call->key.in, SIDE);
+}
+
+/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
+static inline struct dp_amx_square weights_at(const struct plan *plan, size_t i, size_t step)
+{
+    const struct dp_dense_key *key = &plan->call->key;
+    const size_t line = (is_forward(plan) ? i : step) * SIDE;
+    const size_t column = (is_forward(plan) ? step : i) * SIDE;
+
+    return (struct dp_amx_square){plan->call->b + line * key->in + column, key->in, key->out - line,
+                                  key->in - column};
+}
+
+DP_AMX static void copy_weights(const struct plan *plan, uint16_t *to, size_t i, size_t step)
+{
+    struct dp_amx_square square = weights_at(plan, i, step);
+
+    if (is_forward(plan)) {
+        dp_amx_rows(to, &square);
+    } else {
+        dp_amx_pairs(to, &square, false);
+    }
+}
+
+/* The weights that come after these; panels of samples fetch a part each. Beyond the last ones is
+ * nothing to fetch, which does no harm. */
+static struct ahead ahead_of(const struct plan *plan, size_t i, size_t step)
+{
+    const size_t panels = ceil_of(plan->rows, SIDE), row = plan->call->key.in * sizeof(uint16_t);
+    const bool same = step + STEPS < plan->steps, last = i + 1 == across(plan);
+    struct ahead ahead = {
+        .step = is_forward(plan) ? SIDE * sizeof(uint16_t) : SIDE * row,
+        .row = row,
+        .rows = same || !last ? ceil_of(SIDE, panels) : 0,
+    };
+
+    ahead.at = (const char *)weights_at(plan, same ? i : i + !last, same ? step + STEPS : 0).from;
+    return ahead;
+}
+
+DP_AMX static void compute_weights_block(const struct plan *plan, char *own, size_t i, size_t step)
+{
+    uint16_t *weights = (uint16_t *)(void *)own;
+    float *sums = (float *)(void *)(own + (size_t)STEPS * SQUARE * sizeof(uint16_t));
+    const size_t steps = least(STEPS, plan->steps - step);
+    struct ahead ahead = ahead_of(plan, i, step);
+
+    for (size_t k = 0; k < steps; k++) {
+        copy_weights(plan, weights + k * SQUARE, i, step + k);
+    }
+    for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
+        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * SQUARE;
+        if (step == 0) {
+            zero_sums();
+        } else {
+            load_sums(sums, SIDE);
+        }
+        add_products(is_forward(plan) ? weights : samples, is_forward(plan) ? samples : weights,
+                     steps, &ahead);
+        store_sums(sums, SIDE);
+        ahead.at += ahead.rows * ahead.row;
+        if (step + steps == plan->steps && is_forward(plan)) {
+            store_result(plan, sums, row, i * SIDE);
+        } else if (step + steps == plan->steps) {
+            store_back(plan, sums, row, i * SIDE);
+        }
+    }
+}
+
+DP_AMX static void compute_part(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_dense_key *key = &plan->call->key;
+    char *own = plan->own + (size_t)part * own_bytes(key);
+    struct dp_amx_shape before;
+    size_t begin, end;
+
+    dp_part(across(plan), 1, part, parts, &begin, &end);
+    dp_amx_begin(&before);
+    for (size_t i = begin; i < end; i++) {
+        for (size_t step = 0; step < plan->steps; step += STEPS) {
+            compute_weights_block(plan, own, i, step);
+        }
+    }
+    dp_amx_end(&before);
+}
+
+/* Panels of 32 samples. */
+DP_AMX static void pack_part(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_dense_key *key = &plan->call->key;
+    const size_t width = is_forward(plan) ? key->in : key->out;
+    size_t begin, end;
+
+    dp_part(ceil_of(plan->rows, SIDE), 1, part, parts, &begin, &end);
+    for (size_t panel = begin; panel < end; panel++) {
+        for (size_t step = 0; step < plan->steps; step++) {
+            const size_t row = panel * SIDE, column = step * SIDE;
+            const struct dp_amx_square square = {plan->call->a + (plan->row + row) * width + column,
+                                                 width, plan->rows - row, width - column};
+            uint16_t *to = plan->samples + (panel * plan->steps + step) * SQUARE;
+            if (is_forward(plan)) {
+                dp_amx_turned_rows(to, &square);
+            } else {
+                dp_amx_rows(to, &square);
+            }
+        }
+    }
+}
+
+/* ---- dw: squares of it, over all samples ---- */
+
+DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t unit, size_t input)
+{
+    const struct dp_dense_amx *call = plan->call;
+    const size_t in = call->key.in;
+    const bool whole = call->key.out - unit >= SIDE && in - input >= SIDE;
+    const uint16_t *dy = (const uint16_t *)(void *)own;
+    float *part = (float *)(void *)(own + plan->steps * SQUARE * sizeof(uint16_t));
+    float *c = (float *)call->c + unit * in + input;
+    const struct ahead none = {0};
+
+    if (!whole && call->adds) {
+        copy_part(call, part, unit, input, true);
+    }
+    if (call->adds) {
+        load_sums(whole ? c : part, whole ? in : SIDE);
+    } else {
+        zero_sums();
+    }
+    add_products(dy, plan->samples + input / SIDE * plan->steps * SQUARE, plan->steps, &none);
+    store_sums(whole ? c : part, whole ? in : SIDE);
+    if (!whole) {
+        copy_part(call, part, unit, input, false);
+    }
+}
+
+DP_AMX static void compute_gradients(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_dense_key *key = &plan->call->key;
+    char *own = plan->own + (size_t)part * own_bytes(key);
+    struct dp_amx_shape before;
+    size_t begin, end;
+
+    dp_part(key->out, SIDE, part, parts, &begin, &end);
+    dp_amx_begin(&before);
+    for (size_t unit = begin; unit < end; unit += SIDE) {
+        for (size_t step = 0; step < plan->steps; step++) {
+            const struct dp_amx_square square = {plan->call->a + step * SIDE * key->out + unit,
+                                                 key->out, key->rows - step * SIDE,
+                                                 key->out - unit};
+            dp_amx_turned_columns((uint16_t *)(void *)own + step * SQUARE, &square);
+        }
+        for (size_t input = 0; input < key->in; input += SIDE) {
+            compute_gradient(plan, own, unit, input);
+        }
+    }
+    dp_amx_end(&before);
+}
+
+/* Columns of x. */
+DP_AMX static void pack_columns(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_dense_key *key = &plan->call->key;
+    size_t begin, end;
+
+    dp_part(key->in, SIDE, part, parts, &begin, &end);
+    for (size_t step = 0; step < plan->steps; step++) {
+        for (size_t input = begin; input < end; input += SIDE) {
+            const struct dp_amx_square square = {plan->call->b + step * SIDE * key->in + input,
+                                                 key->in, key->rows - step * SIDE, key->in - input};
+            dp_amx_pairs(plan->samples + (input / SIDE * plan->steps + step) * SQUARE, &square,
+                         true);
+        }
+    }
+}
+
+void dp_dense_amx(const struct dp_dense_amx *call, int threads)
+{
+    const struct dp_dense_key *key = &call->key;
+    const bool sums_samples = key->use == DP_DENSE_BACKWARD_WEIGHTS;
+    const size_t rows = block_rows(key);
+    char *scratch = call->scratch;
+    struct plan plan = {.call = call,
+                        .steps = steps_of(key),
+                        .samples = call->scratch,
+                        .own = scratch + samples_bytes(key)};
+
+    for (; plan.row < key->rows; plan.row += rows) {
+        plan.rows = least(rows, key->rows - plan.row);
+        dp_parallel_parts(threads, sums_samples ? pack_columns : pack_part, &plan);
+        dp_parallel_parts(threads, sums_samples ? compute_gradients : compute_part, &plan);
+    }
+}
+
+#else
+
+size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
+{
+    (void)key, (void)threads;
+    return 0;
+}
+
+void dp_dense_amx(const struct dp_dense_amx *call, int threads)
+{
+    (void)call, (void)threads;
+}
+
+#endif

@@ -1,12 +1,15 @@
 /*
  * product_onednn.c - dense layers of bfloat16: matrix products by oneDNN, prepared for each shape,
- * summed in float32 and rounded once, after the bias.
+ * or by tiles of our own, as choose_dense.h says; summed in float32 and rounded once, after the
+ * bias.
  */
 #include <stdatomic.h>
 
 #include "base/log.h"
 #include "kernels/cpu/amx/amx.h"
+#include "kernels/cpu/amx/dense_amx.h"
 #include "kernels/cpu/mixed.h"
+#include "kernels/cpu/onednn/choose_dense.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/memory_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
@@ -172,22 +175,86 @@ static struct dp_onednn_product weights_of(size_t rows, size_t in, size_t out, b
         .m = out, .n = in, .k = rows, .order_a = DP_TRANSPOSED, .wide = true, .adds = adds};
 }
 
+/* The prepared one, with a bias where that is. */
+static struct dp_onednn_product product_of(const struct dp_prepared_onednn *all,
+                                           const struct dp_dense_key *key)
+{
+    struct dp_onednn_product product = forward_of(key->rows, key->in, key->out, true);
+
+    if (key->use == DP_DENSE_FORWARD) {
+        product.bias = find(all, &product) != NULL;
+        return product;
+    }
+    return key->use == DP_DENSE_BACKWARD_DATA ? data_of(key->rows, key->in, key->out)
+                                              : weights_of(key->rows, key->in, key->out, false);
+}
+
+/* The weights are as good as a bias: it is measured, what it is does not matter. */
+static dp_status run_way(struct dp_stream *s, const struct dp_dense_key *key,
+                         const struct dp_dense_arrays *arrays, bool own)
+{
+    const struct dp_onednn_product what = product_of(s->state, key);
+    const void *bias = what.bias ? arrays->b : NULL;
+
+    if (!own) {
+        return run(s, &what, arrays->c, arrays->a, arrays->b, bias);
+    }
+    dp_dense_amx(&(struct dp_dense_amx){.key = *key,
+                                        .c = arrays->c,
+                                        .a = arrays->a,
+                                        .b = arrays->b,
+                                        .bias = bias,
+                                        .scratch = arrays->scratch},
+                 s->threads);
+    return DP_OK;
+}
+
+/* oneDNN's product of that use is prepared. */
+static dp_status choose(struct dp_stream *s, const struct dp_dense_key *key)
+{
+    const struct dp_prepared_onednn *all = s->state;
+    const struct dp_onednn_product what = product_of(all, key);
+    const struct dp_dense_ways ways = {find(all, &what)->code, DP_PREPARED_DENSE_AMX,
+                                       dp_dense_amx_bytes(key, s->threads), run_way};
+
+    return dp_dense_decide(s, key, &ways);
+}
+
 dp_status dp_cpu_bf16_dense_prepare(struct dp_stream *s, size_t rows, size_t in, size_t out,
                                     unsigned uses)
 {
     const struct dp_onednn_product all[] = {
         forward_of(rows, in, out, (uses & DP_DENSE_BIAS) != 0),
         data_of(rows, in, out),
-        weights_of(rows, in, out, false),
         weights_of(rows, in, out, true),
+        weights_of(rows, in, out, false),
     };
     static const unsigned use[] = {DP_DENSE_FORWARD, DP_DENSE_BACKWARD_DATA,
                                    DP_DENSE_BACKWARD_WEIGHTS, DP_DENSE_BACKWARD_WEIGHTS};
+    const bool open = dp_amx_has() && dp_dense_is_open(s, rows, in, out);
 
     for (size_t i = 0; rows > 0 && i < sizeof(all) / sizeof(all[0]); i++) {
-        DP_TRY((uses & use[i]) != 0 ? add(s, &all[i]) : DP_OK);
+        const struct dp_dense_key key = {rows, in, out, use[i], DP_TYPE_BF16};
+        if ((uses & use[i]) != 0) {
+            DP_TRY(add(s, &all[i]));
+            DP_TRY(open && !all[i].adds ? choose(s, &key) : DP_OK);
+        }
     }
     return DP_OK;
+}
+
+/* Whether ours was chosen: it then computes. The call lacks the scratch. */
+static bool run_own(const struct dp_stream *s, struct dp_dense_amx call)
+{
+    const struct dp_prepared_onednn *all = s->state;
+
+    if (!dp_dense_is_own(s, &call.key)) {
+        return false;
+    }
+    call.scratch = all->arena;
+    dp_op_path_note(s, "own", DP_PREPARED_DENSE_AMX);
+    dp_dense_amx(&call, s->threads);
+    return true;
 }
 
 dp_status dp_cpu_bf16_dense_forward(struct dp_stream *s, void *y, const void *x, const void *w,
@@ -195,7 +262,16 @@ dp_status dp_cpu_bf16_dense_forward(struct dp_stream *s, void *y, const void *x,
                                     enum dp_activation act)
 {
     const struct dp_onednn_product what = forward_of(rows, in, out, b != NULL);
+    const struct dp_dense_amx own = {.key = {rows, in, out, DP_DENSE_FORWARD, DP_TYPE_BF16},
+                                     .c = y,
+                                     .a = x,
+                                     .b = w,
+                                     .bias = b,
+                                     .relu = act == DP_ACT_RELU};
 
+    if (run_own(s, own)) {
+        return DP_OK;
+    }
     DP_TRY(rows > 0 ? run(s, &what, y, x, w, b) : DP_OK);
     return act == DP_ACT_RELU ? dp_cpu_bfloat_relu_forward(s, y, y, rows * out) : DP_OK;
 }
@@ -204,7 +280,12 @@ dp_status dp_cpu_bf16_dense_backward_data(struct dp_stream *s, void *dx, const v
                                           const void *w, size_t rows, size_t in, size_t out)
 {
     const struct dp_onednn_product what = data_of(rows, in, out);
+    const struct dp_dense_amx own = {
+        .key = {rows, in, out, DP_DENSE_BACKWARD_DATA, DP_TYPE_BF16}, .c = dx, .a = dy, .b = w};
 
+    if (run_own(s, own)) {
+        return DP_OK;
+    }
     return rows > 0 ? run(s, &what, dx, dy, w, NULL) : DP_OK;
 }
 
@@ -213,7 +294,16 @@ dp_status dp_cpu_bf16_dense_backward_weights(struct dp_stream *s, float *dw, con
                                              float keep)
 {
     const struct dp_onednn_product what = weights_of(rows, in, out, keep != 0);
+    const struct dp_dense_amx own = {
+        .key = {rows, in, out, DP_DENSE_BACKWARD_WEIGHTS, DP_TYPE_BF16},
+        .c = dw,
+        .a = dy,
+        .b = x,
+        .adds = keep != 0};
 
+    if (run_own(s, own)) {
+        return DP_OK;
+    }
     if (rows == 0) {
         return keep != 0 ? DP_OK : dp_cpu_zero(s, dw, in * out * sizeof(*dw));
     }

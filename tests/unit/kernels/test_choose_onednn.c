@@ -133,6 +133,7 @@ static struct dp_algo_choices *table(void)
     device->machine(machine, sizeof(machine));
     assert_true(strstr(machine, "oneDNN") != NULL);
     assert_int_equal(strstr(machine, DP_PREPARED_AMX) != NULL, dp_amx_has());
+    assert_int_equal(strstr(machine, DP_PREPARED_DENSE_AMX) != NULL, dp_amx_has());
     OK(dp_algo_choices_create(machine, &choices));
     return choices;
 }

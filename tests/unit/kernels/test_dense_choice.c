@@ -1,6 +1,6 @@
 /*
- * test_dense_choice.c - which of oneDNN's sgemm and ours computes the products of a dense layer in
- * float32: a known choice, or the faster one by a clock of this test's.
+ * test_dense_choice.c - which of oneDNN's product and ours computes a dense layer, in float32 and,
+ * where there are tiles, in bfloat16: a known choice, or the faster one by a clock of this test's.
  */
 #include <stdbool.h>
 
@@ -10,6 +10,8 @@
 
 #include <time.h>
 
+#include "kernels/cpu/amx/amx.h"
+#include "kernels/cpu/bfloat.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/op_path.h"
@@ -18,12 +20,20 @@ enum { ROWS = 21, IN = 40, OUT = 50, BEGIN = 17 /* of the second part of the col
 
 static const unsigned uses[] = {DP_DENSE_FORWARD, DP_DENSE_BACKWARD_DATA,
                                 DP_DENSE_BACKWARD_WEIGHTS};
-static const char sgemm_path[] = "oneDNN sgemm", own_path[] = "own " DP_PREPARED_GEMM;
+
+/* A type, what ours is called there, and how the name of theirs begins. */
+struct kind {
+    enum dp_type type;
+    const char *own, *theirs;
+};
+
+static const struct kind kinds[] = {{DP_TYPE_F32, DP_PREPARED_GEMM, "sgemm"},
+                                    {DP_TYPE_BF16, DP_PREPARED_DENSE_AMX, "brg"}};
 
 /* ---- in the place of the system's ---- */
 
 /* The clock of a thread's own time. Two readings are TICK_MS apart, and `later_ms` more each second
- * time that something is measured: sgemm is measured first. */
+ * time that something is measured: theirs is measured first. */
 static const double TICK_MS = 1.0;
 static double now_ms, later_ms;
 static int readings;
@@ -42,11 +52,20 @@ int clock_gettime(clockid_t clock, struct timespec *time)
 
 /* ---- what computes ---- */
 
-static bool has_ours(void)
+static bool has_ours(const struct kind *kind)
 {
     const struct dp_matmul product = {.order_a = DP_PLAIN, .order_b = DP_PLAIN};
 
-    return dp_gemm_can(&product);
+    return kind->type == DP_TYPE_BF16 ? dp_amx_has() : dp_gemm_can(&product);
+}
+
+static struct dp_stream *stream_of(const struct kind *kind, struct dp_algo_choices *choices)
+{
+    struct dp_stream *s = stream_on("cpu", 1);
+
+    dp_stream_set_type(s, kind->type);
+    s->algo_choices = choices;
+    return s;
 }
 
 /* Prepares one use, and returns the choice that the table has then. */
@@ -55,32 +74,75 @@ static struct dp_algo_choice prepare(struct dp_stream *s, unsigned use)
     struct dp_algo_choice choice = {NULL, NULL, 0}, other;
     size_t at = 0;
 
-    OK(s->ops->dense_prepare(s, ROWS, IN, OUT, use));
+    OK(s->ops->dense_prepare(s, ROWS, IN, OUT, use | DP_DENSE_BIAS));
     assert_true(dp_algo_choices_next(s->algo_choices, &at, &choice));
     assert_false(dp_algo_choices_next(s->algo_choices, &at, &other));
     return choice;
 }
 
-/* What a use computes from the same numbers each time; owned by the caller. Forward computes the
- * columns in two parts, the second one first. */
-static float *compute(struct dp_stream *s, unsigned use)
+/* Numbers of the stream's type, and float32 of such. */
+static void *numbers(const struct dp_stream *s, size_t count, uint32_t seed)
 {
-    float *x = uniform((size_t)ROWS * IN, 1, -1, 1), *w = uniform((size_t)IN * OUT, 2, -1, 1);
-    float *y = uniform((size_t)ROWS * OUT, 3, -1, 1), *b = uniform(OUT, 4, -1, 1);
+    float *values = uniform(count, seed, -1, 1);
+
+    for (size_t i = 0; i < count && s->type == DP_TYPE_BF16; i++) {
+        ((uint16_t *)(void *)values)[i] = dp_bfloat_of(values[i]);
+    }
+    return values;
+}
+
+static float *widened(const struct dp_stream *s, void *values, size_t count)
+{
+    float *wide = zeros(count);
+
+    for (size_t i = 0; i < count; i++) {
+        wide[i] = s->type == DP_TYPE_BF16 ? dp_of_bfloat(((const uint16_t *)values)[i])
+                                          : ((const float *)values)[i];
+    }
+    dp_free(values);
+    return wide;
+}
+
+static void forward(struct dp_stream *s, void *y, const void *x, const void *w, const void *b)
+{
     const struct dp_range parts[] = {{BEGIN, OUT - BEGIN}, {0, BEGIN}};
 
-    for (int i = 0; i < 2 && use == DP_DENSE_FORWARD; i++) {
+    if (s->ops->dense_forward_part == NULL) {
+        OK(s->ops->dense_forward(s, y, x, w, b, ROWS, IN, OUT, DP_ACT_RELU));
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
         OK(s->ops->dense_forward_part(s, y, x, w, b, ROWS, IN, OUT, parts[i], DP_ACT_RELU));
     }
-    if (use == DP_DENSE_BACKWARD_DATA) {
+}
+
+/* What a use computes from the same numbers each time; owned by the caller. Forward computes the
+ * columns in two parts, the second one first, where the type has parts. */
+static float *compute(struct dp_stream *s, unsigned use)
+{
+    void *x = numbers(s, (size_t)ROWS * IN, 1), *w = numbers(s, (size_t)IN * OUT, 2);
+    void *y = numbers(s, (size_t)ROWS * OUT, 3), *b = numbers(s, OUT, 4);
+    float *dw = uniform((size_t)IN * OUT, 5, -1, 1), *result = dw;
+
+    if (use == DP_DENSE_FORWARD) {
+        forward(s, y, x, w, b);
+        result = widened(s, y, (size_t)ROWS * OUT);
+        dp_free(x);
+    } else if (use == DP_DENSE_BACKWARD_DATA) {
         OK(s->ops->dense_backward_data(s, x, y, w, ROWS, IN, OUT));
-    } else if (use == DP_DENSE_BACKWARD_WEIGHTS) {
-        OK(s->ops->dense_backward_weights(s, w, y, x, ROWS, IN, OUT, 1.0f));
+        result = widened(s, x, (size_t)ROWS * IN);
+        dp_free(y);
+    } else {
+        OK(s->ops->dense_backward_weights(s, dw, y, x, ROWS, IN, OUT, 1.0f));
+        dp_free(x);
+        dp_free(y);
     }
     dp_free(b);
-    dp_free(use == DP_DENSE_FORWARD ? x : y);
-    dp_free(use == DP_DENSE_BACKWARD_WEIGHTS ? x : w);
-    return use == DP_DENSE_FORWARD ? y : use == DP_DENSE_BACKWARD_DATA ? x : w;
+    dp_free(w);
+    if (result != dw) {
+        dp_free(dw);
+    }
+    return result;
 }
 
 static size_t result_count(unsigned use)
@@ -90,126 +152,154 @@ static size_t result_count(unsigned use)
                                            : (size_t)IN * OUT;
 }
 
-static void check_computes(struct dp_stream *s, unsigned use, const char *path)
+/* A bfloat may round to a neighbour: 2^-7 of it. */
+static void check_computes(struct dp_stream *s, const struct kind *kind, unsigned use, bool own)
 {
-    char taken[DP_OP_PATH_BYTES] = "";
-    struct dp_stream *other = stream_on("cpu", 1); /* nothing is prepared: sgemm computes */
-    float *values, *expected = compute(other, use);
+    const bool narrow = kind->type == DP_TYPE_BF16 && use != DP_DENSE_BACKWARD_WEIGHTS;
+    char taken[DP_OP_PATH_BYTES] = "", begin[DP_OP_PATH_BYTES];
+    struct dp_stream *other = stream_of(kind, NULL); /* nothing is measured: theirs computes */
+    float *values, *expected;
 
+    OK(other->ops->dense_prepare(other, ROWS, IN, OUT, use | DP_DENSE_BIAS));
+    expected = compute(other, use);
     stream_close(other);
     s->path = taken;
     values = compute(s, use);
     s->path = NULL;
-    assert_string_equal(taken, path);
-    assert_near(values, expected, result_count(use), 1e-5, 0);
+    (void)snprintf(begin, sizeof(begin), "%s %s", own ? "own" : "oneDNN",
+                   own ? kind->own : kind->theirs);
+    assert_memory_equal(taken, begin, strlen(begin));
+    assert_near(values, expected, result_count(use), 1e-5, narrow ? 0x1p-7 : 0);
     dp_free(expected);
     dp_free(values);
 }
 
-static struct dp_stream *measuring_stream(struct dp_algo_choices **choices)
+static struct dp_stream *measuring_stream(const struct kind *kind, struct dp_algo_choices **choices)
 {
-    struct dp_stream *s = stream_on("cpu", 1);
-
     OK(dp_algo_choices_create("machine", choices));
-    s->algo_choices = *choices;
-    return s;
+    return stream_of(kind, *choices);
+}
+
+/* Whether a choice is ours, or theirs. */
+static void check_name(const struct dp_algo_choice *choice, const struct kind *kind, bool own)
+{
+    const char *name = own ? kind->own : kind->theirs;
+
+    assert_memory_equal(choice->value, name, strlen(name));
 }
 
 /* ---- tests ---- */
 
+/* Runs a check for each type that has ours, and each use. */
+static void each_product(void (*check)(const struct kind *kind, unsigned use))
+{
+    for (size_t k = 0; k < DP_COUNT(kinds); k++) {
+        for (size_t u = 0; u < DP_COUNT(uses) && has_ours(&kinds[k]); u++) {
+            check(&kinds[k], uses[u]);
+        }
+    }
+}
+
+static void check_faster(const struct kind *kind, unsigned use)
+{
+    static const double later[] = {0.04, 0.08};
+
+    for (int own = 0; own < 2; own++) {
+        struct dp_algo_choices *choices;
+        struct dp_stream *s = measuring_stream(kind, &choices);
+        readings = 0;
+        later_ms = later[own] * TICK_MS;
+        const struct dp_algo_choice choice = prepare(s, use);
+        check_name(&choice, kind, own != 0);
+        assert_true(fabs(choice.ms - TICK_MS - (own == 0 ? later_ms : 0.0)) < 1e-4);
+        check_computes(s, kind, use, own != 0);
+        stream_close(s);
+        dp_algo_choices_destroy(choices);
+    }
+}
+
 /* A twentieth is within the noise of measuring. */
 static void ours_computes_where_it_is_clearly_faster(void **state)
 {
-    static const struct {
-        double later_ms;
-        const char *name, *path;
-    } cases[] = {{0.04, "sgemm", sgemm_path}, {0.08, DP_PREPARED_GEMM, own_path}};
     (void)state;
+    each_product(check_faster);
+}
 
-    for (size_t i = 0; i < DP_COUNT(cases) && has_ours(); i++) {
-        for (size_t u = 0; u < DP_COUNT(uses); u++) {
-            struct dp_algo_choices *choices;
-            struct dp_stream *s = measuring_stream(&choices);
-            readings = 0;
-            later_ms = cases[i].later_ms * TICK_MS;
-            const struct dp_algo_choice choice = prepare(s, uses[u]);
-            assert_string_equal(choice.value, cases[i].name);
-            assert_true(fabs(choice.ms - TICK_MS - (i == 0 ? later_ms : 0.0)) < 1e-4);
-            check_computes(s, uses[u], cases[i].path);
-            stream_close(s);
-            dp_algo_choices_destroy(choices);
-        }
+static void check_known(const struct kind *kind, unsigned use)
+{
+    for (int own = 0; own < 2; own++) {
+        struct dp_algo_choices *choices, *known;
+        struct dp_stream *s = measuring_stream(kind, &choices);
+        struct dp_algo_choice choice = prepare(s, use);
+        choice.value = own != 0 ? kind->own : kind->theirs;
+        OK(dp_algo_choices_create("machine", &known));
+        OK(dp_algo_choices_add(known, &choice));
+        stream_close(s);
+        s = stream_of(kind, known);
+        (void)prepare(s, use);
+        check_computes(s, kind, use, own != 0);
+        stream_close(s);
+        dp_algo_choices_destroy(known);
+        dp_algo_choices_destroy(choices);
     }
 }
 
 static void a_known_choice_is_taken(void **state)
 {
     (void)state;
-
-    for (size_t u = 0; u < DP_COUNT(uses) && has_ours(); u++) {
-        for (int own = 0; own < 2; own++) {
-            struct dp_algo_choices *choices, *known;
-            struct dp_stream *s = measuring_stream(&choices);
-            struct dp_algo_choice choice = prepare(s, uses[u]);
-            choice.value = own != 0 ? DP_PREPARED_GEMM : "sgemm";
-            OK(dp_algo_choices_create("machine", &known));
-            OK(dp_algo_choices_add(known, &choice));
-            stream_close(s);
-            s = stream_on("cpu", 1);
-            s->algo_choices = known;
-            (void)prepare(s, uses[u]);
-            check_computes(s, uses[u], own != 0 ? own_path : sgemm_path);
-            stream_close(s);
-            dp_algo_choices_destroy(known);
-            dp_algo_choices_destroy(choices);
-        }
-    }
+    each_product(check_known);
 }
 
 /* A rank that follows, and one that may not measure. */
-static void what_is_not_measured_is_computed_by_sgemm(void **state)
+static void check_unmeasured(const struct kind *kind, unsigned use)
 {
-    (void)state;
-
-    for (int follows = 0; follows < 2 && has_ours(); follows++) {
+    for (int follows = 0; follows < 2; follows++) {
         struct dp_algo_choices *choices;
-        struct dp_stream *s = measuring_stream(&choices);
+        struct dp_stream *s = measuring_stream(kind, &choices);
         if (follows != 0) {
             dp_algo_choices_follow(choices);
-            assert_string_equal(prepare(s, DP_DENSE_FORWARD).value, "sgemm");
+            const struct dp_algo_choice choice = prepare(s, use);
+            check_name(&choice, kind, false);
         } else {
             dp_algo_choices_freeze(choices);
-            OK(s->ops->dense_prepare(s, ROWS, IN, OUT, DP_DENSE_FORWARD));
+            OK(s->ops->dense_prepare(s, ROWS, IN, OUT, use | DP_DENSE_BIAS));
         }
-        check_computes(s, DP_DENSE_FORWARD, sgemm_path);
+        check_computes(s, kind, use, false);
         stream_close(s);
         dp_algo_choices_destroy(choices);
     }
 }
 
-/* Layers that small are not worth measuring; a use that was not prepared is sgemm's, too. */
+static void what_is_not_measured_is_computed_by_theirs(void **state)
+{
+    (void)state;
+    each_product(check_unmeasured);
+}
+
+/* Layers that small are not worth measuring. In float32 a use that was not prepared is theirs. */
 static void only_what_is_large_and_prepared_is_ours(void **state)
 {
-    struct dp_algo_choices *choices;
-    struct dp_stream *s;
-    size_t at = 0;
-    struct dp_algo_choice choice;
     (void)state;
 
-    if (!has_ours()) {
-        skip();
+    for (size_t k = 0; k < DP_COUNT(kinds) && has_ours(&kinds[k]); k++) {
+        struct dp_algo_choices *choices;
+        struct dp_stream *s = measuring_stream(&kinds[k], &choices);
+        struct dp_algo_choice choice;
+        size_t at = 0;
+        OK(s->ops->dense_prepare(s, ROWS, IN, 10, DP_DENSE_FORWARD));
+        OK(s->ops->dense_prepare(s, ROWS, 10, OUT, DP_DENSE_FORWARD));
+        assert_false(dp_algo_choices_next(choices, &at, &choice));
+        readings = 0;
+        later_ms = TICK_MS;
+        choice = prepare(s, DP_DENSE_FORWARD);
+        check_name(&choice, &kinds[k], true);
+        if (kinds[k].type == DP_TYPE_F32) {
+            check_computes(s, &kinds[k], DP_DENSE_BACKWARD_DATA, false);
+        }
+        check_computes(s, &kinds[k], DP_DENSE_FORWARD, true);
+        stream_close(s);
+        dp_algo_choices_destroy(choices);
     }
-    s = measuring_stream(&choices);
-    OK(s->ops->dense_prepare(s, ROWS, IN, 10, DP_DENSE_FORWARD));
-    OK(s->ops->dense_prepare(s, ROWS, 10, OUT, DP_DENSE_FORWARD));
-    assert_false(dp_algo_choices_next(choices, &at, &choice));
-    readings = 0;
-    later_ms = TICK_MS;
-    assert_string_equal(prepare(s, DP_DENSE_FORWARD).value, DP_PREPARED_GEMM);
-    check_computes(s, DP_DENSE_BACKWARD_DATA, sgemm_path);
-    check_computes(s, DP_DENSE_FORWARD, own_path);
-    stream_close(s);
-    dp_algo_choices_destroy(choices);
 }
 
 int main(void)
@@ -217,10 +307,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ours_computes_where_it_is_clearly_faster),
         cmocka_unit_test(a_known_choice_is_taken),
-        cmocka_unit_test(what_is_not_measured_is_computed_by_sgemm),
+        cmocka_unit_test(what_is_not_measured_is_computed_by_theirs),
         cmocka_unit_test(only_what_is_large_and_prepared_is_ours),
     };
 
+    for (size_t k = 0; k < DP_COUNT(kinds); k++) {
+        if (!has_ours(&kinds[k])) {
+            print_message("skipped: %s, which this processor cannot compute\n", kinds[k].own);
+        }
+    }
     return cmocka_run_group_tests_name("dense_choice", tests, NULL, NULL);
 }
 

@@ -327,6 +327,16 @@ static void describe_faults(const struct dp_run_job *job)
     }
 }
 
+/* Whether it is worth a line what messages go by: on one node it is shared memory, as a rule. */
+static bool tells_fabric(const struct dp_run_job *job)
+{
+    const struct dp_group *group = job->world->all;
+    const char *fabric = job->world->fabric;
+
+    return group->size > 1 && fabric[0] != '\0' &&
+           (group->nodes > 1 || job->options->dry_run || strcmp(fabric, "shared memory") != 0);
+}
+
 void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
 {
     const struct dp_group *group = job->world->train;
@@ -371,7 +381,7 @@ void dp_run_describe(const struct dp_run_job *job, struct dp_progress *progress)
         why[0] == '\0' ? "" : ")", dp_exchange_plan(dp_trainer_exchange(job->trainer))->count,
         dp_plural(dp_exchange_plan(dp_trainer_exchange(job->trainer))->count), overlap);
     describe_compressor(job, progress);
-    if (group->nodes > 1 && job->world->fabric[0] != '\0') {
+    if (tells_fabric(job)) {
         dp_progress_line(progress, "messages by %s", job->world->fabric);
     }
     describe_faults(job);

@@ -58,9 +58,6 @@ void dp_run_draw_topology(const struct dp_run_job *job, struct dp_progress *prog
 {
     const struct dp_group *group = job->world->all;
 
-    if (group->nodes == 1 && job->world->fabric[0] != '\0' && group->size > 1) {
-        dp_progress_line(progress, "messages by %s", job->world->fabric);
-    }
     for (int node = 0; node < group->nodes; node++) {
         draw_node(job, progress, node);
     }

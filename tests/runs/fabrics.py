@@ -35,6 +35,9 @@ def train_by(library):
                           stdin=subprocess.DEVNULL, capture_output=True, check=False,
                           timeout=harness.PATIENCE)
     same(done.returncode, 0, f"the exit code by {library}\n{done.stdout}{done.stderr}\n")
+    told = [f"messages by {LIBRARIES[library][2]}"] if library != "Open MPI" else []
+    same([line for line in done.stdout.splitlines() if line.startswith("messages by ")], told,
+         f"what the first lines say of messages by {library}")
     return (out / "checkpoints/latest/model.safetensors").read_bytes(), \
         json.loads((out / "run.json").read_text())["fabric"]
 

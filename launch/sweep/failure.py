@@ -33,4 +33,5 @@ def say(text=""):
         print(text, flush=True)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.EIO):
-            raise
+            raise Failure("cannot write all of the output; check where stdout goes",
+                          CANNOT_WRITE) from error

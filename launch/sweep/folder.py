@@ -27,10 +27,10 @@ LEFT_S = 30  # for the run of a sweep that was killed: it is asked to end then, 
 
 
 def write_text(path, text):
-    """Whole or not at all."""
+    """Whole or not at all. Names of files need not be UTF-8; what is written is."""
     scratch = path.with_name(path.name + ".new")
     try:
-        with open(scratch, "w", encoding="utf-8") as file:
+        with open(scratch, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

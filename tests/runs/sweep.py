@@ -4,6 +4,7 @@ makes of them without running anything: sweep_figures.py."""
 import csv
 import fcntl
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -31,10 +32,10 @@ def tiny():
     return path
 
 
-def start(*arguments, env=None):
+def start(*arguments, env=None, wrapper=()):
     harness.program = "ddp_sweep"
     try:
-        return Started(arguments, env=env)
+        return Started(arguments, env=env, wrapper=wrapper)
     finally:
         harness.program = "ddp_train"
 
@@ -113,6 +114,21 @@ def case_a_sweep_shows_what_failed_and_keeps_what_is_finished():
     close(again.pop("samples_per_dollar"), again["samples_per_second"] * 7200, 1e-9, "per dollar")
     same(again, {k: v for k, v in told["points"][0].items() if k != "samples_per_dollar"},
          "a finished point")
+
+
+def case_a_name_that_is_no_text_is_a_name():
+    path, out = tiny().rename(os.fsdecode(bytes(harness.scratch) + b"/caf\xe9.cfg")), "out"
+    result = sweep(path, "--ranks", 1, "--steps", 2, "--out", harness.scratch / out)
+    same((result.code, result.errors), (0, []), "exit code and errors")
+    same(len(sweep_json(harness.scratch / out)["points"]), 1, "points")
+    check("caf?.cfg" in (harness.scratch / out / "sweep.html").read_text(encoding="utf-8"), "page")
+
+
+def case_a_full_disk_behind_stdout_is_one_line():
+    result = start(tiny(), "--ranks", 1, "--out", harness.scratch / "out", "--dry-run",
+                   wrapper=["sh", "-c", 'exec "$@" > /dev/full', "sh"]).finish()
+    same((result.code, len(result.errors)), (74, 1), f"exit code and errors of\n{result}\n")
+    check("check where stdout goes" in result.errors[0], f"{result}")
 
 
 def begin(*arguments):

@@ -5,11 +5,15 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -260,6 +264,44 @@ static void count_progress(void *context, size_t done, size_t all)
     *last = done;
 }
 
+static atomic_bool stands; /* whether the clock does */
+
+/* The linker takes this clock, and not libc's. */
+int clock_gettime(clockid_t clock_id, struct timespec *tp)
+{
+    const int result = (int)syscall(SYS_clock_gettime, clock_id, tp);
+
+    if (atomic_load(&stands)) {
+        *tp = (struct timespec){.tv_sec = 1000};
+    }
+    return result;
+}
+
+static void count_calls(void *context, size_t done, size_t all)
+{
+    (void)done;
+    (void)all;
+    ++*(size_t *)context;
+}
+
+/* Half a second after it began, which is never. */
+static void progress_is_not_told_at_once(void **state)
+{
+    struct dp_log_capture capture;
+    size_t calls = 0;
+    (void)state;
+
+    atomic_store(&stands, true);
+    prepare(&load, 2, false);
+    load.job.progress = count_calls;
+    load.job.context = &calls;
+    run(&load, &capture);
+    atomic_store(&stands, false);
+    assert_int_equal(load.status, DP_OK);
+    assert_int_equal(calls, 0);
+    finish(&load);
+}
+
 static void progress_is_told_by_one_thread(void **state)
 {
     struct dp_trace_mark mark = {.open = 0};
@@ -301,6 +343,7 @@ int main(void)
         cmocka_unit_test(the_first_bad_sample_is_named_whoever_meets_it),
         cmocka_unit_test(bad_samples_are_replaced_and_counted),
         cmocka_unit_test(a_file_that_vanishes_ends_the_load_with_its_name),
+        cmocka_unit_test(progress_is_not_told_at_once),
         cmocka_unit_test(progress_is_told_by_one_thread),
         cmocka_unit_test(without_memory_it_ends),
     };

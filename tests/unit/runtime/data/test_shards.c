@@ -342,6 +342,44 @@ static void a_budget_below_the_largest_shard_is_refused(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Files that this process has open, and that have no name any more. */
+static int nameless_files(void)
+{
+    DIR *listed = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    int count = 0;
+
+    assert_non_null(listed);
+    while ((entry = readdir(listed)) != NULL) {
+        struct stat info;
+        count += fstatat(dirfd(listed), entry->d_name, &info, 0) == 0 && S_ISREG(info.st_mode) &&
+                 info.st_nlink == 0;
+    }
+    (void)closedir(listed);
+    return count;
+}
+
+/* Its space is free only then. */
+static void a_copy_that_makes_room_for_others_is_closed(void **state)
+{
+    char cache[128];
+    struct dp_shard_store_config config = {.dir = folder[WHOLE], .cache = cache};
+    struct dp_records_index_file file;
+    struct dp_records *records = NULL;
+    const int before = nameless_files();
+    (void)state;
+
+    pack_anew();
+    assert_int_equal(dp_records_index_read(folder[WHOLE], &file), DP_OK);
+    config.cache_bytes = file.index.shards[0].bytes; /* of the first shard, or of the others */
+    dp_records_index_release(&file);
+    (void)snprintf(cache, sizeof(cache), "%s/one", root);
+    assert_int_equal(dp_records_open(&config, &records), DP_OK);
+    assert_int_equal(dp_records_verify(records), DP_OK);
+    assert_int_equal(nameless_files(), before);
+    dp_records_close(records);
+}
+
 /* Nobody may look for room at the same time, and without the lock others might. */
 static void without_the_lock_of_its_room_nothing_is_copied(void **state)
 {
@@ -452,6 +490,7 @@ int main(void)
         cmocka_unit_test(an_index_that_says_more_blocks_is_refused),
         cmocka_unit_test(records_of_version_1_are_read),
         cmocka_unit_test(a_budget_below_the_largest_shard_is_refused),
+        cmocka_unit_test(a_copy_that_makes_room_for_others_is_closed),
         cmocka_unit_test(without_the_lock_of_its_room_nothing_is_copied),
         cmocka_unit_test(each_job_speaks_for_itself),
         cmocka_unit_test(shards_of_several_folders_are_one_set),

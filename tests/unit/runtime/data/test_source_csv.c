@@ -303,7 +303,7 @@ static void a_label_may_have_a_number_for_each_output(void **state)
                           "train.csv: line 1: ends with a separator, so that field 6 is empty");
 }
 
-enum { LINES = 20000 }; /* in several blocks */
+enum { LINES = 70000 }; /* in several blocks, and pieces of a MiB */
 
 /* Line i has i % 3, i + first, and -i - 1/2. */
 static void write_long(const char *name, int first)

@@ -27,6 +27,9 @@ static void a_size_that_no_bucket_has_is_refused(void **state)
     assert_int_equal(dp_autotune_codes_create("int8", &plan, 2 * least, &codes), DP_OK);
     assert_int_equal(dp_autotune_codes_sum(codes, NULL, data, 3 * least), DP_ERR_ARG);
     dp_autotune_codes_destroy(codes);
+    assert_int_equal(dp_autotune_codes_create("int8", &plan, least, &codes), DP_OK);
+    assert_int_equal(dp_autotune_codes_sum(codes, NULL, data, 0), DP_ERR_ARG);
+    dp_autotune_codes_destroy(codes);
     dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_mem_live(), 0);
 }

@@ -426,9 +426,14 @@ static size_t is_refused(struct dp_group *group, const void *setup)
 static void impossible_options_are_configuration_errors(void **state)
 {
     static const struct lab_setup setups[] = {
-        {"fp61", "ring", DP_KEEP_ALL, true},         {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
-        {"fp16", "none", DP_KEEP_ALL, true},         {"int8:block=100", "ring", DP_KEEP_ALL, true},
-        {"topk:ratio=0", "ring", DP_KEEP_ALL, true}, {"topk:ratio=1.1", "ring", DP_KEEP_ALL, true},
+        {"fp61", "ring", DP_KEEP_ALL, true},
+        {"fp16:digits=3", "ring", DP_KEEP_ALL, true},
+        {"fp16", "none", DP_KEEP_ALL, true},
+        {"int8:block=100", "ring", DP_KEEP_ALL, true},
+        {"topk:ratio=0", "ring", DP_KEEP_ALL, true},
+        {"topk:ratio=1.1", "ring", DP_KEEP_ALL, true},
+        {"topk:ratio=5e-7", "ring", DP_KEEP_ALL, true},
+        {"topk:warmup_steps=1000000001", "ring", DP_KEEP_ALL, true},
     };
     (void)state;
 

@@ -346,6 +346,7 @@ static void a_strategy_that_cannot_run_names_those_that_can(void **state)
     const struct dp_plugin *shm = dp_plugin_find(&dp_strategies, "shm", 3);
     const struct dp_plugin *mpi = dp_plugin_find(&dp_strategies, "mpi", 3);
     struct dp_group *group = NULL;
+    char can[256];
     (void)state;
 
     assert_int_equal(dp_local_alone(&group), DP_OK);
@@ -359,6 +360,8 @@ static void a_strategy_that_cannot_run_names_those_that_can(void **state)
     two_nodes.ordered = true;
     assert_string_equal(dp_strategy_choose(&two_nodes, &why_not), "direct");
     assert_string_equal(dp_strategy_choose(group, &why_not), "shm");
+    dp_comm_list_sharing(group, can, sizeof(can));
+    assert_non_null(strstr(can, "shm, "));
     dp_group_destroy(group);
 }
 

@@ -259,13 +259,18 @@ static dp_status pack(struct options *o)
 
 /* ---- info, verify, time ---- */
 
-static void print_list(const char *name, const double *x, int count)
+/* As data.normalize takes it: a channel that is the same everywhere is divided by nothing. */
+static void print_normalize(const struct dp_records_index *index)
 {
-    (void)printf("%s: [", name);
-    for (int i = 0; i < count; i++) {
-        (void)printf("%s%.6g", i > 0 ? ", " : "", x[i]);
+    (void)printf("normalize: {mean: [");
+    for (int i = 0; i < index->channels; i++) {
+        (void)printf("%s%.6g", i > 0 ? ", " : "", index->mean[i]);
     }
-    (void)printf("]");
+    (void)printf("], std: [");
+    for (int i = 0; i < index->channels; i++) {
+        (void)printf("%s%.6g", i > 0 ? ", " : "", index->std[i] > 1e-12 ? index->std[i] : 1.0);
+    }
+    (void)printf("]}\n");
 }
 
 static void info(const struct dp_records *records)
@@ -307,10 +312,7 @@ static void info(const struct dp_records *records)
         (void)printf("not compressed\n");
     }
     if (index->channels > 0) {
-        (void)printf("normalize: {");
-        print_list("mean", index->mean, index->channels);
-        print_list(", std", index->std, index->channels);
-        (void)printf("}\n");
+        print_normalize(index);
     }
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -165,6 +166,19 @@ def case_arrays_train_to_the_same_bits_packed_or_not():
     found, _ = trained(IMAGES, "npy", harness.scratch / "packed.unpacked", 2)
     same(found, expected, "weights from what was unpacked")
     check("shuffled" in ddp_data("time", harness.scratch / "packed"), "time")
+
+
+def case_what_info_says_of_numbers_that_are_all_the_same_is_taken_by_a_run():
+    folder, packed = harness.scratch / "same", harness.scratch / "packed"
+    folder.mkdir()
+    for name in ("train", "test"):
+        (folder / f"{name}.csv").write_text("".join(f"{i % 2},7,7,7\n" for i in range(20)))
+    ddp_data("pack", folder, packed)
+    found = re.search(r"^normalize: \{mean: .*\}$", ddp_data("info", packed), re.MULTILINE)[0]
+    cfg = harness.scratch / "same.cfg"
+    cfg.write_text(f"data: {{source: records, dir: {packed}, {found}}}\ntrain: {{steps: 2}}\n"
+                   "model: {input: [3], layers: [{dense: {units: 2}}]}\n")
+    train_well(cfg, "--out", harness.scratch / "out")
 
 
 def case_a_folder_that_is_named_as_a_list_is_written_with_its_place():

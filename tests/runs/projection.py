@@ -267,6 +267,10 @@ def case_what_tells_too_little_is_refused_with_what_is_missing():
     check("measured no network" in result.err and "--link" in result.err, f"{result}")
     result = project("2-8", "--from", one, "--link", "100gbit,5us")
     check("the run had one rank" in result.out, f"{result}")
+    short = made_run("short", steps=20, links=[],
+                     ranks=[{**rank, "host": "h0"} for rank in run_json(made_run())["ranks"]])
+    result = project("2-8", "--from", short, "--link", "100gbit,5us", "--node-of", 2)
+    check("(one rank a host, or fewer\n  than 40 steps)" in result.out, f"{result}")
     for words, part, code in (
             (("2-8", "--from", one, "--link", "100gbit"), "wants a latency", 64),
             (("2-8", "--from", one, "--link", "fast"), "expected a rate and a latency", 64),

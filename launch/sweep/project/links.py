@@ -64,8 +64,8 @@ def curves_of(ledger, asked, several_nodes, several_local):
         if name not in curves or curves[name][-1][0] < LEAST_ARRAY:
             curves[name] = line(0.0, share * move)
     if several_local and "node" not in curves:
-        notes.append("the run had one rank a host: messages on a host are taken as two copies "
-                     "in memory")
+        notes.append("the run has not measured messages on a host (one rank a host, or fewer than "
+                     "40 steps): they are taken as two copies in memory")
         curves["node"], curves["peer"] = line(1e-6, 2 * move), line(0.0, 1.5 * move)
         curves["whole"] = curves["node"]
     if asked is not None:

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -251,10 +252,23 @@ static bool is_text(const struct dp_sample_file *f)
     return true;
 }
 
+enum { SHAPE_BYTES = 48 };
+
+/* " (28 x 28 x 1)"; nothing for numbers that are no image. */
+static const char *shape_text(const struct dp_sample_shape *s, char text[SHAPE_BYTES])
+{
+    text[0] = '\0';
+    if (s->height > 0) {
+        (void)snprintf(text, SHAPE_BYTES, " (%d x %d x %d)", s->height, s->width, s->channels);
+    }
+    return text;
+}
+
 /* Whether rows of this shape can be given to the model. */
 static dp_status check_shape(const struct dp_sample_file *f, struct dp_problem *problem)
 {
     const struct dp_sample_shape *in = &f->form.input, *have = &f->shape;
+    char has[SHAPE_BYTES], takes[SHAPE_BYTES];
     struct dp_problem ignored;
 
     if (dp_decode_check(have, in, f->form.resize, &ignored) == DP_OK) {
@@ -265,11 +279,9 @@ static dp_status check_shape(const struct dp_sample_file *f, struct dp_problem *
                                  "is a picture: the model takes %zu numbers that are none",
                                  in->count);
     }
-    return dp_problem_refuse(
-        problem, DP_ERR_DATA,
-        "has samples of %zu numbers (%d x %d x %d): the model takes %zu (%d x %d x %d)",
-        have->count, have->height, have->width, have->channels, in->count, in->height, in->width,
-        in->channels);
+    return dp_problem_refuse(problem, DP_ERR_DATA,
+                             "has samples of %zu numbers%s: the model takes %zu%s", have->count,
+                             shape_text(have, has), in->count, shape_text(in, takes));
 }
 
 static dp_status open_kind(struct dp_sample_file *f, struct dp_problem *problem)

@@ -317,9 +317,7 @@ static void other_arrays_are_refused(void **state)
     npy_file(scratch_folder, "1.npy", "<f4", "(4,)", numbers, 16);
     assert_refused("1.npy", &flat, DP_ERR_DATA, "has 1 dimension: ");
     npy_file(scratch_folder, "4.npy", "<f4", "(2, 4)", numbers, 32);
-    assert_refused("4.npy", &flat, DP_ERR_DATA,
-                   "has samples of 4 numbers (0 x 0 x 0): the model "
-                   "takes 3 (0 x 0 x 0)");
+    assert_refused("4.npy", &flat, DP_ERR_DATA, "has samples of 4 numbers: the model takes 3");
     npy_file(scratch_folder, "5x4.npy", "<f4", "(1, 5, 4, 3)", numbers, 240);
     assert_refused("5x4.npy", &images, DP_ERR_DATA,
                    "has samples of 60 numbers (5 x 4 x 3): the model takes 48 (4 x 4 x 3)");

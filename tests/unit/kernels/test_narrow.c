@@ -6,6 +6,7 @@
  * by half a unit in its last place, 2^-8 or 2^-11 of its size, and by what the order of additions
  * in float32 makes, 1e-6 for sums of some hundred terms below 1. Outputs in float32 have only that.
  */
+#include "kernels/op_path.h"
 #include "tests/support/arrays.h"
 
 enum { ROWS = 7, WIDE = 24, OUT = 16, COUNT = 1003, SCRATCH = 1 << 14 };
@@ -129,11 +130,17 @@ static void check_dense(const struct lab *lab, size_t in, size_t out)
     struct both b = both_of(lab, out, 3, -1, 1), dy = both_of(lab, ROWS * out, 4, -1, 1);
     struct both y = both_of(lab, ROWS * out, 5, -1, 1), dx = both_of(lab, ROWS * in, 6, -1, 1);
     float *dw[2] = {zeros(in * out), zeros(in * out)}, *db[2] = {zeros(out), zeros(out)};
+    char path[DP_OP_PATH_BYTES] = "";
 
     OK(ops->dense_prepare(lab->s, ROWS, in, out, 31));
+    lab->s->path = path;
     OK(ref->dense_forward(lab->ref, y.wide, x.wide, w.wide, b.wide, ROWS, in, out, DP_ACT_RELU));
     OK(ops->dense_forward(lab->s, y.narrow, x.narrow, w.narrow, b.narrow, ROWS, in, out,
                           DP_ACT_RELU));
+    lab->s->path = NULL;
+    if (DP_HAVE_ONEDNN && strcmp(lab->s->device->plugin.name, "cpu") == 0) {
+        assert_true(strlen(path) > 0); /* what computes is known */
+    }
     OK(ref->dense_backward_data(lab->ref, dx.wide, dy.wide, w.wide, ROWS, in, out));
     OK(ops->dense_backward_data(lab->s, dx.narrow, dy.narrow, w.narrow, ROWS, in, out));
     OK(ref->dense_backward_weights(lab->ref, dw[0], dy.wide, x.wide, ROWS, in, out, 0));

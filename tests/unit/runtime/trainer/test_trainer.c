@@ -326,6 +326,30 @@ static void phases_sum_to_the_wall_and_every_span_is_closed(void **state)
     small_run_destroy(&run);
 }
 
+static size_t shares_weights(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    size_t wrong;
+
+    if (small_run_trainer(run, group, 3, &t) != DP_OK) {
+        return 1;
+    }
+    wrong = !dp_exchange_has_one_copy(t->exchange);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void by_default_ranks_of_a_host_have_one_copy_of_the_weights(void **state)
+{
+    static const char *const sets[] = {"comm.strategy=auto", "device.name=ref", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    assert_int_equal(on_local_ranks(2, shares_weights, &run), 0);
+    small_run_destroy(&run);
+}
+
 static size_t creates(struct dp_group *group, const void *run)
 {
     struct dp_trainer *t = NULL;
@@ -457,6 +481,7 @@ int main(void)
         cmocka_unit_test(one_wrong_bit_in_the_weights_of_one_rank_is_detected),
         cmocka_unit_test(without_sharing_ranks_drift_apart_but_know_the_whole_loss),
         cmocka_unit_test(phases_sum_to_the_wall_and_every_span_is_closed),
+        cmocka_unit_test(by_default_ranks_of_a_host_have_one_copy_of_the_weights),
         cmocka_unit_test(creating_survives_every_failed_allocation),
         cmocka_unit_test(a_step_allocates_on_neither_host_nor_device),
     };

@@ -11,6 +11,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WARM_UP = 5, PLACES = 2 };
 
@@ -35,6 +36,13 @@ static void allreduce_end(void)
     MPI_Finalize();
 }
 #endif
+
+static float *buffer(size_t bytes)
+{
+    float *memory = aligned_alloc(4096, bytes);
+
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -90,7 +98,7 @@ int main(int argc, char **argv)
     const size_t first = strtoull(argv[1], NULL, 10), last = strtoull(argv[2], NULL, 10);
     const size_t factor = strtoull(argv[3], NULL, 10);
     const int calls = (int)strtol(argv[4], NULL, 10);
-    float *from = aligned_alloc(4096, last), *to = aligned_alloc(4096, last);
+    float *from = buffer(last), *to = buffer(last);
     for (size_t size = first; size <= last; size *= factor) {
         double us[PLACES];
         for (int in_place = 0; in_place < PLACES; in_place++) {

@@ -2,6 +2,7 @@
 """An installed Lockstep: programs of one's own on liblockstep, Python, manual pages, completion."""
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -59,9 +60,12 @@ def case_a_program_with_its_own_data_is_built_by_cmake():
 
 def case_a_layer_of_ones_own_is_built_by_pkg_config():
     prefix = installed("library")
-    asked = well("pkg-config", "--cflags", "--libs", "lockstep",
-                 env={"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}).out.split()
+    ask = ("pkg-config", "--cflags", "--libs", "lockstep")
+    path = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
+    asked = shlex.split(well(*ask, env=path).out)
     check(f"-L{prefix}/lib" in asked, f"pkg-config says {asked}")
+    moved = shlex.split(well(*ask, "--define-variable=prefix=/two words", env=path).out)
+    check({"-I/two words/include/lockstep", "-L/two words/lib"} <= set(moved), f"{moved}")
     program, cfg = harness.scratch / "my_layer", ROOT / "examples/my_layer/model.cfg"
     well("cc", "-Wall", "-Wextra", "-Werror", ROOT / "examples/my_layer/my_layer.c", "-o", program,
          *asked, f"-Wl,-rpath,{prefix}/lib")

@@ -15,8 +15,7 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/conv_weights_amx.h"
 #include "kernels/ref/window.h"
-
-enum { GUARD = 256, MARK = 0x5a };
+#include "tests/support/guarded.h"
 
 static const struct shape {
     size_t side_h, side_w, in_c, out_c, kernel_h, kernel_w, stride, padding, rows;
@@ -128,25 +127,6 @@ static size_t wrong_biases(const struct dp_conv_weights_amx *call, float before)
         wrong += call->db[o] != sum;
     }
     return wrong;
-}
-
-/* An array whose surroundings must not change. */
-static char *guarded(size_t bytes)
-{
-    char *block = dp_mem_arena(DP_MEM_OTHER, bytes + 2 * (size_t)GUARD);
-
-    assert_non_null(block);
-    memset(block, MARK, bytes + 2 * (size_t)GUARD);
-    return block + GUARD;
-}
-
-static void release_guarded(char *array, size_t bytes)
-{
-    for (size_t i = 0; i < GUARD; i++) {
-        assert_int_equal(array[(ptrdiff_t)i - GUARD], MARK);
-        assert_int_equal(array[bytes + i], MARK);
-    }
-    dp_free(array - GUARD);
 }
 
 static void check(const struct shape *shape, int threads, bool adds)

@@ -8,8 +8,9 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/dense_amx.h"
 #include "kernels/cpu/bfloat.h"
+#include "tests/support/guarded.h"
 
-enum { GUARD = 256, MARK = 0x5a, ODD = 3 /* bfloats or floats before an array: unaligned */ };
+enum { ODD = 3 /* bfloats or floats before an array: unaligned */ };
 
 struct shape {
     size_t rows, in, out;
@@ -25,24 +26,6 @@ static const unsigned uses[] = {DP_DENSE_FORWARD, DP_DENSE_BACKWARD_DATA,
                                 DP_DENSE_BACKWARD_WEIGHTS};
 
 /* ---- arrays ---- */
-
-static char *guarded(size_t bytes)
-{
-    char *block = dp_mem_arena(DP_MEM_OTHER, bytes + 2 * (size_t)GUARD);
-
-    assert_non_null(block);
-    memset(block, MARK, bytes + 2 * (size_t)GUARD);
-    return block + GUARD;
-}
-
-static void release_guarded(char *array, size_t bytes)
-{
-    for (size_t i = 0; i < GUARD; i++) {
-        assert_int_equal(array[(ptrdiff_t)i - GUARD], MARK);
-        assert_int_equal(array[bytes + i], MARK);
-    }
-    dp_free(array - GUARD);
-}
 
 /* Integers from -7 to 7, or numbers between -1 and 1, as bfloats, and ODD of them before. */
 static uint16_t *numbers(size_t count, uint32_t seed, bool integers)

@@ -24,6 +24,9 @@ enum {
 /* Each piece takes at least so long: long or quick. */
 static const double piece_lengths_s[2] = {0.4, 0.0};
 
+/* Bytes of state that are made and copied in a second, at least. */
+static const double copied_per_s = 5e8;
+
 /* What the measuring rank measures with. */
 struct bench {
     struct dp_group *group;   /* owned; of this rank alone */
@@ -57,6 +60,7 @@ static dp_status bench_open(struct bench *b, struct dp_trainer *trainer, int thr
         const uint64_t begin_ns = dp_now_ns();
         DP_TRY(bench_step(b));
         b->step_s = (double)(dp_now_ns() - begin_ns) / 1e9;
+        dp_trace_beat();
     }
     dp_ledger_init(&b->ledger, 0, 0);
     return DP_OK;
@@ -97,15 +101,22 @@ static void bench_close(struct bench *b)
     dp_group_destroy(b->group);
 }
 
-/* Whether the host has memory for another copy of the state; without this check it would kill a
- * rank. A GPU refuses the allocation itself. */
-static dp_status bench_check(const struct dp_trainer *t)
+/* Bytes of the copy of all state. */
+static size_t state_bytes(const struct dp_trainer *t)
 {
     const struct dp_memory_plan plan = {
         .config = dp_trainer_configuration(t),
         .model = dp_trainer_model(t),
     };
-    const size_t needed = dp_memory_plan_state(&plan);
+
+    return dp_memory_plan_state(&plan);
+}
+
+/* Whether the host has memory for another copy of the state; without this check it would kill a
+ * rank. A GPU refuses the allocation itself. */
+static dp_status bench_check(const struct dp_trainer *t)
+{
+    const size_t needed = state_bytes(t);
     struct dp_memory_limits limits;
 
     dp_memory_limits_read("", &limits);
@@ -162,8 +173,8 @@ static dp_status find_asked(void *arg, int index)
     return dp_group_least(call->group, &call->goes_on);
 }
 
-/* A piece, after which ranks synchronise; -1 sets up the measurement. All have begun a later one
- * together, and so know for how long rank 0 is at work. */
+/* A piece, after which ranks synchronise; -1 sets up the measurement. All have begun it together,
+ * and so know for how long rank 0 is at work. */
 static dp_status measure_piece(struct dp_trainer *trainer, int threads, struct bench *bench, int i,
                                struct piece *piece)
 {
@@ -184,15 +195,16 @@ static dp_status measure_piece(struct dp_trainer *trainer, int threads, struct b
 }
 
 /* Returns the measuring rank's status, or DP_STOPPED where a rank was asked to stop while pieces
- * are left. */
+ * are left. step_s: of the last step of all ranks; one rank alone takes about as long. */
 static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *bench,
-                         struct dp_baseline *out)
+                         double step_s, struct dp_baseline *out)
 {
     struct piece piece;
 
     memset(&piece, 0, sizeof(piece));
-    DP_TRY(measure_piece(trainer, threads, bench, -1, &piece));
-    for (int i = 0; i < PIECES && !piece.baseline.no_memory; i++) {
+    piece.expected_s = (double)state_bytes(trainer) / copied_per_s + WARM_STEPS * step_s;
+    DP_TRY(dp_exchange_barrier(dp_trainer_exchange(trainer)));
+    for (int i = -1; i < PIECES && !piece.baseline.no_memory; i++) {
         DP_EXPECT(piece.expected_s);
         DP_TRY(measure_piece(trainer, threads, bench, i, &piece));
     }
@@ -200,7 +212,7 @@ static dp_status measure(struct dp_trainer *trainer, int threads, struct bench *
     return DP_OK;
 }
 
-dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
+dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, double step_s, bool quick,
                               struct dp_baseline *out)
 {
     DP_SPAN(DP_PHASE_MEASURE, (int64_t)dp_trainer_steps(trainer));
@@ -211,7 +223,7 @@ dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quic
     memset(&bench, 0, sizeof(bench));
     bench.stop = dp_trainer_stop(trainer);
     bench.piece_s = piece_lengths_s[quick];
-    status = measure(trainer, threads, &bench, out);
+    status = measure(trainer, threads, &bench, step_s, out);
     bench_close(&bench);
     return status;
 }

@@ -23,9 +23,10 @@ double dp_baseline_mean(double before, double after);
 
 /* Collective; equal results on all ranks. Takes a second or two; `quick`, for short runs, only as
  * long as a few steps. The measuring rank looks for requests to stop between steps, the others
- * between the pieces of a measurement. Where rank 0 has no memory for it there is a warning.
+ * between the pieces of a measurement. step_s: what a step of all ranks takes, from which the
+ * watchdog learns when rank 0 takes too long. Where rank 0 has no memory for it there is a warning.
  * Errors: also DP_STOPPED (a rank was asked to stop, so it was broken off; not logged). */
-DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, bool quick,
-                                         struct dp_baseline *out);
+DP_CHECKED dp_status dp_baseline_measure(struct dp_trainer *trainer, int threads, double step_s,
+                                         bool quick, struct dp_baseline *out);
 
 #endif

@@ -61,7 +61,7 @@ static dp_status measure_baseline(struct dp_training *run, struct dp_baseline *o
         note_overlap(job);
     }
     dp_run_trace_pause(run, true);
-    status = dp_baseline_measure(job->trainer, job->threads,
+    status = dp_baseline_measure(job->trainer, job->threads, (double)figures->ledger.last_ns / 1e9,
                                  job->total_steps - job->resume.step < 40, out);
     dp_run_trace_pause(run, false);
     if (status == DP_STOPPED) {

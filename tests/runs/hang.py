@@ -139,7 +139,8 @@ def case_a_rank_alone_on_its_host_that_stops_while_ranks_are_measured_is_named_s
     runs = [(0, "dp_strategy_autotune_run", measured_until(0, 10)),
             (1, "dp_strategy_autotune_run", measured_until(1, 10)),
             (1, "dp_limits_measure", measured_until(1, 100, *ring)),
-            (1, "dp_baseline_measure", measured_until(1, 1, *ring, baseline=False))]
+            (0, "dp_baseline_measure", measured_until(0, 1, *ring, baseline=False)),  # sets it up
+            (1, "dp_baseline_measure", measured_until(1, 2, *ring, baseline=False))]
     for rank, where, started in runs:
         result = hung_once(started)
         check(re.search(rf"\n +{rank} h{rank + 1} +- +- +- +-  does not answer\n", result.err) and

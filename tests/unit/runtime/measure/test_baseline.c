@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "collectives/exchange/exchange_calls.h"
 #include "runtime/measure/baseline.h"
 #include "tests/support/local_world.h"
@@ -29,7 +30,7 @@ static dp_status measure(struct dp_trainer *t)
     if (step != 4 && step != STEPS) {
         return DP_OK;
     }
-    DP_TRY(dp_baseline_measure(t, 1, true, &baseline));
+    DP_TRY(dp_baseline_measure(t, 1, 1.0, true, &baseline));
     if (baseline.samples_per_second <= 0.0 || baseline.compute_ms <= 0.0 ||
         baseline.slowest > baseline.samples_per_second ||
         baseline.fastest < baseline.samples_per_second) {
@@ -94,10 +95,10 @@ static size_t goes_on_unmeasured(struct dp_group *group, const void *run)
         dp_mem_fail_nth(20); /* after the allocations of dp_baseline_measure itself, on all ranks */
     }
     wrong += dp_exchange_barrier(t->exchange) != DP_OK;
-    wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_OK;
+    wrong += dp_baseline_measure(t, 1, 1.0, true, &baseline) != DP_OK;
     wrong += !baseline.no_memory || baseline.samples_per_second != 0.0;
     wrong += small_hash(t) != hash || dp_trainer_step(t, &report) != DP_OK;
-    wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_OK;
+    wrong += dp_baseline_measure(t, 1, 1.0, true, &baseline) != DP_OK;
     wrong += baseline.no_memory || !(baseline.samples_per_second > 0.0);
     dp_trainer_destroy(t);
     return wrong;
@@ -142,7 +143,7 @@ static size_t breaks_off(struct dp_group *group, const void *arg)
     if (group->rank == asked->victim) {
         dp_stop_request(&stop, DP_STOP_TERM);
     }
-    wrong += dp_baseline_measure(t, 1, true, &baseline) != DP_STOPPED;
+    wrong += dp_baseline_measure(t, 1, 1.0, true, &baseline) != DP_STOPPED;
     wrong += baseline.samples_per_second != 0.0;
     wrong += small_hash(t) != hash;
     wrong += dp_exchange_barrier(t->exchange) != DP_OK;
@@ -165,6 +166,44 @@ static void a_request_on_any_rank_ends_the_measurement_on_all(void **state)
     small_run_destroy(&run);
 }
 
+static struct dp_trace_mark mark;
+static long long step_at_beat;
+
+static void note_step(void)
+{
+    step_at_beat = atomic_load(&mark.step);
+}
+
+static size_t notes_its_first_part(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_baseline baseline;
+    size_t wrong;
+
+    if (small_run_trainer(run, group, STEPS, &t) != DP_OK) {
+        return 1;
+    }
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    (void)dp_trace_at_beat(1, note_step);
+    wrong = dp_baseline_measure(t, 1, 1.0, true, &baseline) != DP_OK;
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    wrong += dp_trace_at_beat(0, NULL) != 0 || atomic_load(&mark.expects_ms) != 0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+/* So a rank that stops there is named as soon as in a piece. */
+static void the_set_up_is_announced_and_its_steps_are_parts(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    assert_int_equal(on_local_ranks(1, notes_its_first_part, &run), 0);
+    assert_int_equal(step_at_beat, 1);
+    small_run_destroy(&run);
+}
+
 static void the_mean_covers_the_measured_pieces(void **state)
 {
     (void)state;
@@ -181,6 +220,7 @@ int main(void)
         cmocka_unit_test(measuring_changes_no_bit_of_the_training),
         cmocka_unit_test(without_memory_nothing_is_measured_and_training_continues),
         cmocka_unit_test(a_request_on_any_rank_ends_the_measurement_on_all),
+        cmocka_unit_test(the_set_up_is_announced_and_its_steps_are_parts),
     };
     return cmocka_run_group_tests_name("baseline", tests, NULL, NULL);
 }

@@ -222,7 +222,7 @@ static dp_status measures(struct dp_trainer *t)
 {
     struct dp_baseline baseline;
 
-    return t->state.step % 4 == 2 ? dp_baseline_measure(t, 1, true, &baseline) : DP_OK;
+    return t->state.step % 4 == 2 ? dp_baseline_measure(t, 1, 1.0, true, &baseline) : DP_OK;
 }
 
 static void check_in_between(const char *layers, const char *const *sets, int ranks)

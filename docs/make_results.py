@@ -83,7 +83,11 @@ PEERS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch", "torch-tu
 CORES = {1: "1 core", 2: "2 cores"}
 
 
-MODELS = ("mlp", "lenet", "resnet20")
+MODELS = ("mlp", "lenet", "resnet20", "resnet50")
+
+
+def rate(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def peer_cells(name):
@@ -94,18 +98,19 @@ def peer_cells(name):
 
 def short(cell):
     rates, best = cell["medians"], cell["best"]
-    return (f'**{cell["ratio"]:.2f}** = {rates["lockstep"]:,.0f} : {rates[best]:,.0f} '
+    return (f'**{cell["ratio"]:.2f}** = {rate(rates["lockstep"])} : {rate(rates[best])} '
             f'{PEERS[best]} (target {cell["target"]}: {cell["verdict"]})')
 
 
 def short_peers(name):
     """A row a precision and number of cores, a column a model: our ratio to the best peer."""
     cells = peer_cells(name)
-    yield "| | " + " | ".join(MODELS) + " |"
-    yield "|---|" + "---:|" * len(MODELS)
+    models = [model for model in MODELS if any(cell["model"] == model for cell in cells)]
+    yield "| | " + " | ".join(models) + " |"
+    yield "|---|" + "---:|" * len(models)
     for kind in dict.fromkeys((cell["precision"], cell["cores"]) for cell in cells):
         row = {cell["model"]: cell for cell in cells if (cell["precision"], cell["cores"]) == kind}
-        words = [short(row[model]) if model in row else "" for model in MODELS]
+        words = [short(row[model]) if model in row else "" for model in models]
         yield f"| {kind[0]}, {CORES[kind[1]]} | " + " | ".join(words) + " |"
 
 
@@ -116,8 +121,8 @@ def long_peers(name):
     for c in peer_cells(name):
         low, high = c["ratio_range"]
         yield (f'| {c["precision"]} | {c["cores"]} | {c["model"]} '
-               f'| {PEERS[c["best"]]} {c["medians"][c["best"]]:,.0f} '
-               f'| {c["medians"]["lockstep"]:,.0f} | {c["ratio"]:.2f} ({low:.2f}-{high:.2f}) '
+               f'| {PEERS[c["best"]]} {rate(c["medians"][c["best"]])} '
+               f'| {rate(c["medians"]["lockstep"])} | {c["ratio"]:.2f} ({low:.2f}-{high:.2f}) '
                f'| {c["peer_mfu"]:.0%}, {c["mfu"]:.0%} | {c["target"]} | {c["verdict"]} |')
 
 

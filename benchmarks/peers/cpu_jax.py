@@ -53,8 +53,14 @@ def relu(_, shape, new):
 
 
 def maxpool(options, shape, new):
-    size = options["size"]
-    high, wide = (side // size for side in shape[:2])
+    size, step, pad = (options["size"], options.get("stride", options["size"]),
+                       options.get("padding", 0))
+    high, wide = ((side + 2 * pad - size) // step + 1 for side in shape[:2])
+    if step != size or pad:
+        sides = ((0, 0), (pad, pad), (pad, pad), (0, 0))
+        return (lambda x, weights, statistics: jax.lax.reduce_window(
+            x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, step, step, 1), sides),
+            (high, wide, shape[2]))
 
     def call(x, weights, statistics):
         return x.reshape(-1, high, size, wide, size, shape[2]).max((2, 4))
@@ -118,7 +124,7 @@ def make_step():
         weights.append(jnp.asarray(initial(shape, fan)) if fan else value)
         return len(weights) - 1
 
-    layers, _ = make(cpu_peer.MODELS[args.model](), (28, 28, 1), new)
+    layers, _ = make(cpu_peer.MODELS[args.model](), args.shape, new)
 
     def loss_of(weights, x, labels):
         statistics = []
@@ -140,7 +146,7 @@ def make_step():
         running = jax.tree.map(lambda a, b: KEPT * a + (1 - KEPT) * b, running, found)
         return (weights, momenta, running), loss
 
-    x = jax.ShapeDtypeStruct((args.batch, 28, 28, 1), jnp.uint8)
+    x = jax.ShapeDtypeStruct((args.batch, *args.shape), jnp.uint8)
     y = jax.ShapeDtypeStruct((args.batch,), jnp.int32)
     state = (weights, [jnp.zeros_like(weight) for weight in weights], None)
     shapes, _ = jax.eval_shape(update, state, x, y)

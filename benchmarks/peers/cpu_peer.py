@@ -11,10 +11,15 @@ import time
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"))
-from descriptions import MODELS  # noqa: E402
+import descriptions  # noqa: E402
+
+MODELS = {**descriptions.MODELS, "resnet50": descriptions.resnet50}
 
 MEAN, DEVIATION = 0.2860, 0.3530
 MOMENTUM = 0.9
+SHAPES = {"resnet50": (224, 224, 3)}  # of a sample: height, width, channels
+PLAIN_SHAPE = (28, 28, 1)  # of the other models
+SYNTHETIC_SAMPLES, SYNTHETIC_CLASSES = 256, 10  # of models of other shapes
 FEW = 5  # steps whose mean loss is compared with that of the last ones
 
 
@@ -31,6 +36,7 @@ def parse_arguments(variants):
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     args = parser.parse_args()
+    args.shape = SHAPES.get(args.model, PLAIN_SHAPE)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cores])
     return args
 
@@ -40,13 +46,26 @@ def read_idx(folder, name, header):
         return numpy.frombuffer(file.read(), dtype=numpy.uint8, offset=header)
 
 
+def make_samples(shape):
+    """Samples made up, which can be learned: each class has a picture of its own, half of which is
+    noise."""
+    random = numpy.random.default_rng(1)
+    pictures = random.integers(0, 128, (SYNTHETIC_CLASSES, *shape), dtype=numpy.uint8)
+    labels = random.integers(0, SYNTHETIC_CLASSES, SYNTHETIC_SAMPLES, dtype=numpy.int32)
+    noise = random.integers(0, 128, (SYNTHETIC_SAMPLES, *shape), dtype=numpy.uint8)
+    return pictures[labels] + noise, labels
+
+
 class Batches:
-    """Images [batch, 28, 28, 1] as bytes and labels, in an order shuffled anew each epoch."""
+    """Images [batch, *shape] as bytes and labels, in an order shuffled anew each epoch."""
 
     def __init__(self, args):
-        images = read_idx(args.data, "train-images-idx3-ubyte.gz", 16)
-        self.images = images.reshape(-1, 28, 28, 1)
-        self.labels = read_idx(args.data, "train-labels-idx1-ubyte.gz", 8).astype(numpy.int32)
+        if args.model in SHAPES:
+            self.images, self.labels = make_samples(args.shape)
+        else:
+            images = read_idx(args.data, "train-images-idx3-ubyte.gz", 16)
+            self.images = images.reshape(-1, *args.shape)
+            self.labels = read_idx(args.data, "train-labels-idx1-ubyte.gz", 8).astype(numpy.int32)
         self.batch = args.batch
         self.epoch, self.at, self.order = 0, 0, numpy.empty(0, dtype=int)
 

@@ -31,7 +31,7 @@ class Network:
         self.initial = cpu_peer.Initial()
         self.weights = []  # float32 variables
         self.running = []  # of batch norm: mean and variance, in the order of the layers
-        self.layers, _ = self.make(layers, (28, 28, 1))
+        self.layers, _ = self.make(layers, args.shape)
 
     def new(self, value):
         self.weights.append(tf.Variable(value, dtype=tf.float32))
@@ -77,9 +77,11 @@ class Network:
         return lambda x, weights, statistics: tf.nn.relu(x), shape
 
     def make_maxpool(self, options, shape):
-        size = options["size"]
-        sides = tuple(side // size for side in shape[:2])
-        return (lambda x, weights, statistics: tf.nn.max_pool2d(x, size, size, "VALID"),
+        size, step = options["size"], options.get("stride", options["size"])
+        padding = "SAME" if options.get("padding", 0) else "VALID"
+        sides = tuple(-(-side // step) if padding == "SAME" else (side - size) // step + 1
+                      for side in shape[:2])
+        return (lambda x, weights, statistics: tf.nn.max_pool2d(x, size, step, padding),
                 (*sides, shape[2]))
 
     def make_global_avgpool(self, _, shape):

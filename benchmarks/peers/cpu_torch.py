@@ -31,7 +31,7 @@ class Part:
     def __init__(self, memory_format, share):
         torch.manual_seed(1)
         self.format, self.share = memory_format, share
-        self.model = torch_models.build(torch_models.MODELS[args.model]())
+        self.model = torch_models.build(cpu_peer.MODELS[args.model](), args.shape)
         self.model = self.model.to(memory_format=memory_format)
         self.weights = list(self.model.parameters())
         self.run = torch.compile(self.loss) if args.variant == "compiled" else self.loss

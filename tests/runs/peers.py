@@ -16,7 +16,8 @@ spec = importlib.util.spec_from_loader("peers", loader)
 peers = importlib.util.module_from_spec(spec)
 loader.exec_module(peers)
 
-CELL = {"model": "lenet", "precision": "fp32", "cores": 2, "batch": 256, "steps": 20}
+CELL = {"model": "lenet", "precision": "fp32", "cores": 2, "batch": 256, "steps": 20,
+        "lr": 0.01}
 
 
 def judged(ours, **others):

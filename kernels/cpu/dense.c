@@ -39,13 +39,9 @@ static void multiply(const struct dp_stream *s, const struct dp_matmul *p)
         }
         return;
     }
-    if (wide_vectors()) {
-        dp_op_path_note(s, "oneDNN", "sgemm");
-        dp_matmul_onednn(s->threads, p);
-    } else {
-        dp_op_path_note(s, "OpenBLAS", "sgemm");
-        dp_matmul_blas(s->threads, p);
-    }
+    const bool wide = wide_vectors();
+    dp_op_path_note(s, wide ? "oneDNN" : "OpenBLAS", "sgemm");
+    (wide ? dp_matmul_onednn : dp_matmul_blas)(s->threads, p);
 }
 
 /* y = act(y + bias), or only one of them, for the first `width` columns of [rows, stride]. */

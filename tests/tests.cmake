@@ -43,6 +43,9 @@ foreach(source ${dp_test_sources})
     SKIP_RETURN_CODE 77)
 endforeach()
 
+# In it dlsym() finds functions in the place of Open MPI's.
+set_target_properties(test_mpi_calls PROPERTIES ENABLE_EXPORTS ON)
+
 # A library that stands in for NVML.
 add_library(dp_fake_nvml SHARED tests/fake_nvml/fake_nvml.c)
 target_link_libraries(dp_fake_nvml PRIVATE dp_flags)

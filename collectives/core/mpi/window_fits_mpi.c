@@ -35,18 +35,17 @@ static bool peek_setting(const char *name, char *text, size_t size)
     const char *const *value = NULL;
     int index = 0;
     void *const program = dlopen(NULL, RTLD_LAZY);
-    void *symbols[2] = {NULL, NULL};
+    void *const find_at = program == NULL ? NULL : dlsym(program, "mca_base_var_find_by_name");
+    void *const get_at = program == NULL ? NULL : dlsym(program, "mca_base_var_get_value");
 
     if (program != NULL) {
-        symbols[0] = dlsym(program, "mca_base_var_find_by_name");
-        symbols[1] = dlsym(program, "mca_base_var_get_value");
         (void)dlclose(program);
     }
-    if (symbols[0] == NULL || symbols[1] == NULL) {
+    if (find_at == NULL || get_at == NULL) {
         return false;
     }
-    memcpy(&find, &symbols[0], sizeof(find)); /* in the way that POSIX requires */
-    memcpy(&get, &symbols[1], sizeof(get));
+    memcpy(&find, &find_at, sizeof(find)); /* in the way that POSIX requires */
+    memcpy(&get, &get_at, sizeof(get));
     if (find(name, &index) != MPI_SUCCESS || get(index, &value, NULL, NULL) != MPI_SUCCESS ||
         value == NULL || *value == NULL || **value == '\0' || strlen(*value) >= size) {
         return false;

@@ -15,6 +15,7 @@
 #include "collectives/core/transport.h"
 #include "collectives/strategies/cost.h"
 #include "tests/support/local_world.h"
+#include "tests/support/marked_end.h"
 
 enum { MOST = 5000 };
 
@@ -306,6 +307,26 @@ static void a_failed_allocation_leaves_nothing_and_blocks_no_rank(void **state)
     check_failing_allocations(2, NULL, measures_without_memory, NULL);
 }
 
+static size_t measures_no_node(struct dp_group *group, const void *arg)
+{
+    struct dp_cost cost;
+    (void)arg;
+
+    return dp_cost_measure(group, MOST, probe_s, &cost) != DP_OK ||
+           cost.exchange[DP_LINK_NODE].count != 0 || cost.exchange[DP_LINK_WIRE].count == 0;
+}
+
+/* Eight of them, whose answers are whole blocks of memory. */
+static void ranks_on_hosts_of_their_own_measure_no_messages_inside_of_one(void **state)
+{
+    static const int hosts[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    (void)state;
+
+    mark_ends(true);
+    assert_int_equal(on_local_nodes(8, hosts, measures_no_node, NULL), 0);
+    mark_ends(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +338,7 @@ int main(void)
         cmocka_unit_test(peers_are_measured_in_the_memory_that_can_be_shared),
         cmocka_unit_test(a_barrier_of_flags_waits_for_all_ranks),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
+        cmocka_unit_test(ranks_on_hosts_of_their_own_measure_no_messages_inside_of_one),
     };
     return cmocka_run_group_tests_name("cost_probe", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "collectives/core/transport.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -74,6 +76,18 @@ static dp_status take_both_ways(struct dp_trainer *t, size_t *wrong)
     return status;
 }
 
+static _Atomic(const struct dp_transport *) beneath; /* the same on all ranks */
+static atomic_int beyond; /* questions for memory of a rank that there is not */
+
+static void *peer_of_rank(const struct dp_group *group, const void *mine, int peer)
+{
+    if (peer < 0 || peer >= group->size) {
+        atomic_fetch_add(&beyond, 1);
+        return NULL;
+    }
+    return atomic_load(&beneath)->peer(group, mine, peer);
+}
+
 struct taking {
     const struct small_run *run;
     dp_status (*take)(struct dp_trainer *t, size_t *wrong);
@@ -82,10 +96,15 @@ struct taking {
 static size_t take_rank(struct dp_group *group, const void *arg)
 {
     const struct taking *taking = arg;
+    struct dp_transport checking = *group->transport;
     struct dp_trainer *t = NULL;
-    dp_status status = small_run_trainer(taking->run, group, PLANNED, &t);
+    dp_status status;
     size_t wrong = 0;
 
+    atomic_store(&beneath, group->transport);
+    checking.peer = peer_of_rank;
+    group->transport = &checking;
+    status = small_run_trainer(taking->run, group, PLANNED, &t);
     if (status == DP_OK) {
         status = taking->take(t, &wrong);
     }
@@ -93,6 +112,7 @@ static size_t take_rank(struct dp_group *group, const void *arg)
         dp_group_leave(group, DP_ERR_CANCELLED);
     }
     dp_trainer_destroy(t);
+    group->transport = atomic_load(&beneath);
     return wrong + (status != DP_OK);
 }
 
@@ -126,6 +146,7 @@ static void parts_copied_by_ranks_equal_what_one_rank_gathers(void **state)
     check_shared("comm.strategy=ring", "comm.compressor=powersgd:rank=2");
     check_shared("comm.strategy=ps", NULL);
     assert_int_equal(dp_mem_live(), 0);
+    assert_int_equal(atomic_load(&beyond), 0);
 }
 
 /* As if shared memory suffices for weights but not for a snapshot: only rank 0 has it. */

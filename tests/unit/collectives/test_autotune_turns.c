@@ -1,0 +1,222 @@
+/*
+ * test_autotune_turns.c - which candidates have turns while `auto` measures, and how many, by a
+ * clock of this test's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "collectives/core/transport.h"
+#include "collectives/exchange/strategy_autotune.h"
+#include "collectives/strategies/comm.h"
+#include "tests/support/local_world.h"
+#include "tests/support/stderr_text.h"
+
+/* One bucket of a megabyte, and the tail. */
+enum { TRAINED = 262144, TOTAL = TRAINED + DP_BLOCK, MS = 1000000 };
+
+static const struct dp_tensor tensors[] = {{.name = "a", .count = TRAINED}};
+
+/* Of a rank, which is a thread. It is looked at when autotuning begins, and when each turn begins
+ * and ends, a millisecond later. */
+static _Thread_local uint64_t clock_ns;
+static _Thread_local int looks;
+
+static uint64_t look(void)
+{
+    clock_ns += looks++ % 2 == 0 ? MS : 0;
+    return clock_ns;
+}
+
+/* ---- strategies that share nothing, in no time ---- */
+
+static bool wanted[2];
+
+static bool quick_is_wanted(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    *why_not = "it is not wanted";
+    return wanted[0];
+}
+
+static bool slow_is_wanted(const struct dp_group *group, const char **why_not)
+{
+    (void)group;
+    *why_not = "it is not wanted";
+    return wanted[1];
+}
+
+static dp_status open_none(void *state, struct dp_group *group, size_t max_count)
+{
+    (void)state;
+    (void)group;
+    (void)max_count;
+    return DP_OK;
+}
+
+static dp_status sum_quickly(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    (void)state;
+    (void)data;
+    (void)keep;
+    clock_ns -= MS / 4;
+    return DP_OK;
+}
+
+static dp_status sum_slowly(void *state, struct dp_slice data, enum dp_keep keep)
+{
+    (void)state;
+    (void)data;
+    (void)keep;
+    clock_ns += (uint64_t)100 * MS;
+    return DP_OK;
+}
+
+static dp_status gather_none(void *state, struct dp_slice data)
+{
+    (void)state;
+    (void)data;
+    return DP_OK;
+}
+
+static void close_none(void *state)
+{
+    (void)state;
+}
+
+static bool keeps_order(const void *state, const struct dp_group *group)
+{
+    (void)state;
+    (void)group;
+    return true;
+}
+
+/* They come after those of the library, in this order. */
+static const struct dp_strategy quick = {.plugin = {.name = "quick", .state_bytes = 1},
+                                         .ordered = true,
+                                         .keeps_order = keeps_order,
+                                         .supports = quick_is_wanted,
+                                         .open = open_none,
+                                         .sum = sum_quickly,
+                                         .gather = gather_none,
+                                         .close = close_none};
+static const struct dp_strategy slow = {.plugin = {.name = "slow", .state_bytes = 1},
+                                        .ordered = true,
+                                        .keeps_order = keeps_order,
+                                        .supports = slow_is_wanted,
+                                        .open = open_none,
+                                        .sum = sum_slowly,
+                                        .gather = gather_none,
+                                        .close = close_none};
+
+/* ---- autotuning ---- */
+
+static struct dp_strategy_autotune_config config = {.now = look};
+static struct dp_strategy_autotune_result result; /* of rank 0 */
+static int seen;                                  /* its looks */
+
+static size_t measures(struct dp_group *group, const void *ordered)
+{
+    struct dp_strategy_autotune_result mine;
+
+    looks = 0;
+    group->ordered = ordered != NULL;
+    if (dp_strategy_autotune_run(group, &config, &mine) != DP_OK) {
+        return 1;
+    }
+    if (group->rank == 0) {
+        result = mine;
+        seen = looks;
+    }
+    return 0;
+}
+
+static struct dp_bucket_plan *planned(void)
+{
+    struct dp_bucket_plan *plan = NULL;
+
+    assert_int_equal(dp_bucket_plan_create(tensors, 1, TRAINED, TOTAL,
+                                           &(struct dp_bucket_sizes){64, 64, false}, &plan),
+                     DP_OK);
+    return plan;
+}
+
+/* The fastest one, which is the last but one, begins each round; the last one has dropped out. */
+static void behind_one_that_dropped_out_all_have_their_turns(void **state)
+{
+    static const int two_hosts[] = {0, 1};
+    struct dp_bucket_plan *plan = planned();
+    (void)state;
+
+    wanted[0] = wanted[1] = true;
+    config.plan = plan;
+    config.budget_s = 10.0;
+    assert_int_equal(on_local_nodes(2, two_hosts, measures, NULL), 0);
+    assert_string_equal(result.strategy, "quick");
+    assert_non_null(strstr(result.why, ", ring "));
+    assert_null(strstr(result.why, ", ring about "));
+    assert_non_null(strstr(result.why, ", slow about "));
+    dp_bucket_plan_destroy(plan);
+}
+
+/* direct and quick, of which each has two; then there is no time but for a turn of one. */
+static void with_a_compressor_the_tail_of_each_is_timed_twice(void **state)
+{
+    static const int odd_hosts[] = {0, 0, 1};
+    struct dp_bucket_plan *plan = planned();
+    (void)state;
+
+    wanted[0] = true;
+    wanted[1] = false;
+    config.plan = plan;
+    config.compressor = "fp16";
+    config.budget_s = 1e-9;
+    assert_int_equal(on_local_nodes(3, odd_hosts, measures, &config), 0);
+    config.compressor = NULL;
+    assert_int_equal(seen, 1 + 2 * (2 * 2 + 1));
+    dp_bucket_plan_destroy(plan);
+}
+
+static void memory_that_lacks_is_named(void **state)
+{
+    struct dp_bucket_plan *plan = planned();
+    struct dp_group *alone = NULL;
+    int named = 0;
+    (void)state;
+
+    config.plan = plan;
+    assert_int_equal(dp_local_alone(&alone), DP_OK);
+    for (int nth = 1; nth <= 3; nth++) {
+        stderr_begin();
+        dp_mem_fail_nth(nth);
+        const dp_status status = dp_strategy_autotune_run(alone, &config, &result);
+        dp_mem_fail_nth(0);
+        stderr_end();
+        assert_int_equal(status, DP_ERR_NOMEM);
+        named += strstr(stderr_text, "choosing a strategy needs 1 MB") != NULL;
+    }
+    assert_int_equal(named, 1);
+    dp_group_destroy(alone);
+    dp_bucket_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(behind_one_that_dropped_out_all_have_their_turns),
+        cmocka_unit_test(with_a_compressor_the_tail_of_each_is_timed_twice),
+        cmocka_unit_test(memory_that_lacks_is_named),
+    };
+
+    if (dp_plugin_add(&dp_strategies, &quick.plugin) != DP_OK ||
+        dp_plugin_add(&dp_strategies, &slow.plugin) != DP_OK) {
+        return 1;
+    }
+    return cmocka_run_group_tests_name("autotune_turns", tests, NULL, NULL);
+}

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collectives/core/consistency.h"
+#include "collectives/core/transport.h"
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
 
@@ -94,6 +95,57 @@ static void nobody_waits_for_a_rank_without_memory(void **state)
     dp_log_set_level(DP_LOG_INFO);
 }
 
+static _Thread_local const struct dp_transport *beneath;
+static _Thread_local int messages; /* that a rank sends */
+
+static dp_status start_and_count(struct dp_group *group, struct dp_slice out, struct dp_slice in,
+                                 struct dp_transfer *transfer)
+{
+    messages += transfer->to >= 0;
+    return beneath->start(group, out, in, transfer);
+}
+
+static int messages_of_agreement(struct dp_group *group, dp_status mine)
+{
+    struct dp_log_capture capture;
+
+    messages = 0;
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    return dp_consistency_agree(group, mine, &capture) == DP_ERR_CONFIG ? messages : -1;
+}
+
+/* After ranks have agreed that one failed, and heard of all up to that one, they meet. */
+static size_t meets_after_an_error(struct dp_group *group, const void *unused)
+{
+    struct dp_transport counting = *group->transport;
+    int word = 0, heard = 0;
+    size_t wrong = 0;
+    (void)unused;
+
+    beneath = group->transport;
+    counting.start = start_and_count;
+    group->transport = &counting;
+    messages = 0;
+    wrong += dp_group_agree(group, DP_OK) != DP_OK || dp_group_barrier(group) != DP_OK;
+    for (int first = 0; first < group->size; first++) {
+        const int around = messages;
+        messages = 0;
+        wrong += dp_group_broadcast(group, &word, sizeof(word), first) != DP_OK;
+        heard += messages;
+        const dp_status mine = group->rank == first ? DP_ERR_CONFIG : DP_OK;
+        wrong += messages_of_agreement(group, mine) != around + heard;
+        messages = around;
+    }
+    group->transport = beneath;
+    return wrong;
+}
+
+static void whoever_fails_reports_it_before_any_rank_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(on_local_ranks(3, meets_after_an_error, NULL), 0);
+}
+
 static void long_items_are_printed_from_where_they_differ(void **state)
 {
     (void)state;
@@ -121,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_memory_compares_nothing),
         cmocka_unit_test(nobody_waits_for_a_rank_without_memory),
+        cmocka_unit_test(whoever_fails_reports_it_before_any_rank_goes_on),
         cmocka_unit_test(long_items_are_printed_from_where_they_differ),
     };
     return cmocka_run_group_tests_name("consistency", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/bfloat.h"
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/onednn/choose_dense.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/op_path.h"
 
@@ -302,6 +303,50 @@ static void only_what_is_large_and_prepared_is_ours(void **state)
     }
 }
 
+static struct dp_dense_arrays measured;
+
+static dp_status note_arrays(struct dp_stream *s, const struct dp_dense_key *key,
+                             const struct dp_dense_arrays *arrays, bool own)
+{
+    (void)s;
+    (void)key;
+    (void)own;
+    measured = *arrays;
+    return DP_OK;
+}
+
+/* Whether `a` ends, at this many float32, before `b` begins, or the other way round. */
+static bool are_apart(const void *a, size_t a_count, const void *b, size_t b_count)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return x + a_count * sizeof(float) <= y || y + b_count * sizeof(float) <= x;
+}
+
+static void a_product_is_measured_into_an_array_of_its_own(void **state)
+{
+    static const struct dp_dense_ways ways = {"a", "b", 1000 * sizeof(float), note_arrays};
+    enum { X = ROWS * IN, Y = ROWS * OUT, W = IN * OUT };
+    static const size_t counts[][3] = {{Y, X, W}, {X, Y, W}, {W, Y, X}}; /* c, a, b */
+    struct dp_algo_choices *choices;
+    struct dp_stream *s = measuring_stream(&kinds[0], &choices);
+    (void)state;
+
+    for (size_t u = 0; u < DP_COUNT(uses); u++) {
+        const struct dp_dense_key key = {ROWS, IN, OUT, uses[u], DP_TYPE_F32};
+        OK(dp_dense_decide(s, &key, &ways));
+        const void *const arrays[] = {measured.c, measured.a, measured.b, measured.scratch};
+        for (int i = 0; i < 3; i++) {
+            for (int k = i + 1; k < 4; k++) {
+                assert_true(
+                    are_apart(arrays[i], counts[u][i], arrays[k], k < 3 ? counts[u][k] : 1000));
+            }
+        }
+    }
+    stream_close(s);
+    dp_algo_choices_destroy(choices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_known_choice_is_taken),
         cmocka_unit_test(what_is_not_measured_is_computed_by_theirs),
         cmocka_unit_test(only_what_is_large_and_prepared_is_ours),
+        cmocka_unit_test(a_product_is_measured_into_an_array_of_its_own),
     };
 
     for (size_t k = 0; k < DP_COUNT(kinds); k++) {

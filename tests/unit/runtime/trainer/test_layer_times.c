@@ -1,0 +1,57 @@
+/* test_layer_times.c - what layers are said to do in a step that has several passes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/trainer/compute/layer_times.h"
+#include "tests/support/local_world.h"
+#include "tests/support/small_run.h"
+
+/* The bytes of all layers in the first step. */
+static size_t sums_bytes(struct dp_group *group, const void *arg)
+{
+    static double seen[2];
+    const struct small_run *const runs = arg;
+    size_t wrong = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct dp_layer_times times = {.layers = NULL};
+        struct dp_step_report report;
+        struct dp_trainer *t = NULL;
+        wrong += small_run_trainer(&runs[i], group, 1, &t) != DP_OK ||
+                 dp_trainer_step(t, &report) != DP_OK ||
+                 dp_layer_times_measure(t, 0.0, &times) != DP_OK || times.count == 0;
+        for (int k = 0; k < times.count; k++) {
+            seen[i] += times.layers[k].bytes;
+        }
+        dp_free(times.layers);
+        dp_trainer_destroy(t);
+    }
+    return wrong + (seen[0] != 1.5 * seen[1]);
+}
+
+/* Three rows are passes of one and two; the last one is measured. */
+static void a_step_is_so_many_of_the_pass_that_is_measured(void **state)
+{
+    static const char *const passes[] = {"train.global_batch=3", "train.micro_batch=2", NULL};
+    static const char *const alone[] = {"train.global_batch=2", NULL};
+    struct small_run runs[2];
+    (void)state;
+
+    assert_int_equal(small_run_create(&runs[0], small_dense, passes), 0);
+    assert_int_equal(small_run_create(&runs[1], small_dense, alone), 0);
+    assert_int_equal(on_local_ranks(1, sums_bytes, runs), 0);
+    small_run_destroy(&runs[0]);
+    small_run_destroy(&runs[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_so_many_of_the_pass_that_is_measured),
+    };
+    return cmocka_run_group_tests_name("layer_times", tests, NULL, NULL);
+}

@@ -209,7 +209,7 @@ function(dp_nomem_test name ranks program when codes)
 endfunction()
 
 # Every tests/mpi/mpi_<noun>.c is a program for mpirun.
-foreach(program mpi_collectives mpi_leave mpi_trainer mpi_lockstep)
+foreach(program mpi_collectives mpi_leave mpi_lockstep mpi_shrink mpi_trainer)
   add_executable(${program} tests/mpi/${program}.c)
   target_link_libraries(${program} PRIVATE dp_test_helpers)
 endforeach()
@@ -241,6 +241,11 @@ endforeach()
 # 7th piece is for a window of small pieces, without which each has a window of its own.
 foreach(nth 1 3 5 6 8 9 11)
   dp_nomem_test(mpi_group_nomem_${nth} 3 $<TARGET_FILE:mpi_collectives> ${nth} "69|70")
+endforeach()
+dp_mpi_test(mpi_shrink 4 $<TARGET_FILE:mpi_shrink>)
+# Of the group, of the names of its hosts, and of what watches its ranks.
+foreach(nth 2 8 10)
+  dp_nomem_test(mpi_shrink_nomem_${nth} 4 $<TARGET_FILE:mpi_shrink> ${nth} "76")
 endforeach()
 if(DP_CUDA STREQUAL "host")
   # Memory of GPUs between processes, on one of them and on one each.

@@ -21,7 +21,8 @@ ROOMS = ("collectives", "runtime/trainer", "runtime/checkpoint", "runtime/data",
 # Of GPUs: what they do is tested in another build (tests/sanitize cuda-host).
 ELSEWHERE = re.compile(r"collectives/gpu/|strategies/strategy_(nccl|ipc|staged)|exchange/staging")
 RUNS = ("lanes", "restart")  # of short_runs.py
-MPI = {"mpi_collectives_3": (3, "mpi_collectives"), "mpi_trainer_2": (2, "mpi_trainer")}
+MPI = {"mpi_collectives_3": (3, "mpi_collectives"), "mpi_trainer_2": (2, "mpi_trainer"),
+       "mpi_shrink": (4, "mpi_shrink")}
 PLAIN = ("-O1", "-w")
 # More processor time or larger files are a mutant's own. A test is not process 1 of its namespace,
 # which has no parent, and which fewer signals end.

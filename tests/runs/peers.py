@@ -58,6 +58,31 @@ def case_a_loss_must_fall():
         check(False, "a loss that stays was taken")
 
 
+def case_sides_take_turns():
+    class args:
+        build, rounds, variants = harness.build, 2, {}
+
+    order = []
+
+    def of_peer(name, _, cell, variant, steps):
+        order.append(f"{name}, {variant}" if steps == cell["steps"] else variant)
+        return {"version": "1", "samples_per_second": {"slow": 50.4, "fast": 2000}[variant]}
+
+    def of_ours(_, cell):
+        order.append("ours")
+        return {"samples_per_second": 100 * cell["cores"]}
+
+    before = peers.run_peer, peers.run_ours
+    peers.run_peer, peers.run_ours = of_peer, of_ours
+    try:
+        cell = peers.measure_cell(args, {"jax": {"variants": ("slow", "fast")}}, CELL)
+    finally:
+        peers.run_peer, peers.run_ours = before
+    same(order, ["slow", "fast"] + 2 * ["jax, fast", "ours"], "who ran, after the variants")
+    same(cell["rates"], {"jax": [2000, 2000], "lockstep": [200, 200]}, "rates by round")
+    peers.print_rows([peers.judge(cell, {"fp32": 200.0})])
+
+
 def case_our_side_runs():
     train = pathlib.Path(harness.build, harness.program)
     cell = {**CELL, "config": small_cfg(), "cores": 1, "batch": 32, "steps": 20}

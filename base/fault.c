@@ -60,6 +60,7 @@ static const struct dp_option slow_options[] = {
     DP_INT(   FAULT, step,    "0",  0, INT_HIGH, "after this step; 0: after every step"),
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
     DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
+    DP_INT(   FAULT, beat,    "0",  0, 1,        "1: instead at each part read or measured"),
     DP_INT(   FAULT, ms,      "100", 1, MS_HIGH, "milliseconds"),
     {0},
 };

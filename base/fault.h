@@ -26,8 +26,9 @@ struct dp_fault {
     int write; /* torn, full, eio, and kill where it is above 0: at this call that changes a file
                  * instead, from 1 (base/files/disk.h) */
     int alloc; /* nomem: at this allocation instead, from 1 */
-    int beat;  /* stop, where it is above 0: after this part of what ranks measure
-              * together instead, from 1 (dp_trace_at_beat()) */
+    int beat;  /* stop, where it is above 0: after this part of what ranks measure together
+                * instead, from 1 (dp_trace_at_beat()); slow: 1: at each part instead, from the
+                * start on (dp_trace_at_beats()) */
     int ms;    /* slow */
     int mb;    /* leak */
     int what;  /* flip: DP_FLIP_... */

@@ -17,6 +17,7 @@ static _Atomic(const struct dp_trace_tool *) shown_by;
 static _Atomic(struct dp_trace_mark *) watched; /* of this process, whichever thread published it */
 static atomic_int beats_left;                   /* until at_beat; 0: for ever */
 static void (*at_beat)(void);                   /* set while none are counted */
+static void (*_Atomic at_beats)(void);
 
 const char *dp_phase_text(enum dp_phase phase)
 {
@@ -105,14 +106,23 @@ int dp_trace_at_beat(int nth, void (*then)(void))
     return left > 0 ? left : 0;
 }
 
+void dp_trace_at_beats(void (*then)(void))
+{
+    atomic_store(&at_beats, then);
+}
+
 void dp_trace_beat(void)
 {
     struct dp_trace_mark *mark = atomic_load_explicit(&watched, memory_order_relaxed);
+    void (*const then)(void) = atomic_load_explicit(&at_beats, memory_order_relaxed);
 
     if (mark == NULL) {
         return;
     }
     atomic_fetch_add_explicit(&mark->beats, 1, memory_order_relaxed);
+    if (then != NULL) {
+        then();
+    }
     if (atomic_load_explicit(&mark->expects_ms, memory_order_relaxed) > 0 &&
         atomic_load_explicit(&beats_left, memory_order_relaxed) > 0 &&
         atomic_fetch_sub(&beats_left, 1) == 1) {

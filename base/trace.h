@@ -106,6 +106,9 @@ void dp_trace_beat(void);
  * 0: at none. Returns how many were left before it would have been. For faults on purpose. */
 int dp_trace_at_beat(int nth, void (*then)(void));
 
+/* The same at every beat, whether DP_EXPECT() holds or not; NULL: at none. */
+void dp_trace_at_beats(void (*then)(void));
+
 /* What was expected before. */
 struct dp_expectation {
     struct dp_trace_mark *mark; /* NULL: nobody watches */

@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/files/disk.h"
@@ -13,6 +12,7 @@
 #include "base/trace.h"
 #include "collectives/core/message_check.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "runtime/run/fault_beat.h"
 #include "runtime/run/fault_hang.h"
 #include "runtime/trainer/update/deferred_update.h"
 
@@ -192,11 +192,8 @@ static void stop_apply(const struct dp_fault *fault, struct dp_trainer *t)
 
 static void slow_apply(const struct dp_fault *fault, struct dp_trainer *t)
 {
-    struct timespec left = {fault->ms / 1000, (long)(fault->ms % 1000) * 1000000};
     (void)t;
-
-    while (nanosleep(&left, &left) != 0) {
-    }
+    dp_fault_sleep(fault->ms);
 }
 
 static void exit_apply(const struct dp_fault *fault, struct dp_trainer *t)
@@ -239,13 +236,12 @@ static dp_status elsewhere_check(const struct dp_fault *fault, const struct dp_t
     return DP_OK;
 }
 
-/* The allocation that is to fail on this rank, or the beat that it is to stop at; 0: none. */
-static int nth_of(const struct dp_fault *first, int rank, bool beat)
+/* The allocation that is to fail on this rank; 0: none. */
+static int nth_of(const struct dp_fault *first, int rank)
 {
     for (const struct dp_fault *fault = first; fault != NULL; fault = fault->next) {
-        const int nth = beat ? fault->beat : fault->alloc;
-        if (nth > 0 && fault->rank == rank) {
-            return nth;
+        if (fault->alloc > 0 && fault->rank == rank) {
+            return fault->alloc;
         }
     }
     return 0;
@@ -264,13 +260,13 @@ void dp_fault_injection_renumber(struct dp_fault *first, const int *first_rank_o
 
 void dp_fault_injection_start(const struct dp_fault *first, int rank)
 {
-    const int nth = nth_of(first, rank, false);
+    const int nth = nth_of(first, rank);
 
     if (nth > 0) {
         (void)dp_mem_fail_nth(nth);
     }
     dp_disk_set_faults(first, rank);
-    (void)dp_trace_at_beat(nth_of(first, rank, true), stop_here);
+    dp_fault_beat_start(first, rank, stop_here);
 }
 
 static void describe_calls(void)
@@ -300,7 +296,7 @@ static void describe_miss(const struct dp_fault *fault, int left, uint64_t from,
 
     out[0] = '\0';
     if (fault->beat > 0) {
-        if (dp_trace_at_beat(0, NULL) > 0) {
+        if (dp_fault_beat_misses(fault)) {
             (void)snprintf(out, size, "fewer than %d parts were measured", fault->beat);
         }
     } else if (fault->alloc > 0) {
@@ -327,7 +323,7 @@ static void describe_miss(const struct dp_fault *fault, int left, uint64_t from,
 
 void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finished, uint64_t from)
 {
-    const int nth = nth_of(first, rank, false), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
+    const int nth = nth_of(first, rank), left = nth > 0 ? dp_mem_fail_nth(0) : 0;
     char why[80];
 
     for (const struct dp_fault *fault = first; fault != NULL && finished; fault = fault->next) {
@@ -343,7 +339,7 @@ void dp_fault_injection_end(const struct dp_fault *first, int rank, bool finishe
     }
     describe_calls();
     dp_disk_set_faults(NULL, 0);
-    (void)dp_trace_at_beat(0, NULL);
+    dp_fault_beat_end();
     leak_end();
 }
 

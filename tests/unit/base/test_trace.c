@@ -135,6 +135,13 @@ static void *beat(void *arg)
     return NULL;
 }
 
+static int noted;
+
+static void note_beat(void)
+{
+    noted++;
+}
+
 static int expects_within(double seconds, const struct dp_trace_mark *mark, bool again)
 {
     DP_EXPECT(seconds);
@@ -166,10 +173,17 @@ static void any_thread_beats_for_its_process_which_says_what_to_expect(void **st
         assert_int_equal(atomic_load(&mark.expects_ms), 3000);
     }
     assert_int_equal(atomic_load(&mark.expects_ms), 0);
+    dp_trace_at_beats(note_beat);
+    dp_trace_beat();
+    assert_int_equal(noted, 1); /* though nothing is expected */
+    dp_trace_at_beats(NULL);
+    dp_trace_beat();
+    assert_int_equal(noted, 1);
+    assert_int_equal(atomic_load(&mark.beats), 4);
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
     dp_trace_publish(DP_TRACE_LIVE, NULL);
     dp_trace_beat();
-    assert_int_equal(atomic_load(&mark.beats), 2);
+    assert_int_equal(atomic_load(&mark.beats), 4);
 }
 
 static void every_phase_has_a_text_of_its_own(void **state)

@@ -10,7 +10,7 @@
 #include "base/trace.h"
 #include "collectives/world/socket_share.h"
 
-enum { ENDS = DP_SOCKETS_SHARED };
+enum { ENDS = DP_SOCKETS_SHARED, PROGRESS_MOST = 4096 };
 
 /* A rank that was stopped for so long and then goes on, as when mpirun ends it, reports nothing. */
 static const uint64_t late_ns = 2000000000;
@@ -189,14 +189,23 @@ static void take(struct dp_hang_gather *g, struct end *from)
     }
 }
 
-/* Whether this connection carries rows, not a farewell. */
+/* Whether this connection carries rows, not a farewell. News of progress before them, which the
+ * first rank of this host has not read, is dropped. */
 static bool carries_rows(const struct dp_hang_gather *g, int end)
 {
-    char kind = 0;
+    unsigned char bytes[PROGRESS_MOST];
+    ssize_t count, at = 0;
 
-    return g->ends[end].got > 0 ||
-           (recv(socket_of(g, end), &kind, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
-            kind == DP_HOST_LINK_ROW);
+    if (g->ends[end].got > 0) {
+        return true;
+    }
+    count = recv(socket_of(g, end), bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    while (at < count && bytes[at] >= DP_HOST_LINK_PROGRESS) {
+        at++;
+    }
+    return at < count && bytes[at] == DP_HOST_LINK_ROW &&
+           (at == 0 ||
+            (speaks(g) && recv(socket_of(g, end), bytes, (size_t)at, MSG_DONTWAIT) == at));
 }
 
 static void receive(struct dp_hang_gather *g, int end)

@@ -215,7 +215,7 @@ static void note_silence(struct dp_host_link *line, int outage_s)
 
 bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
 {
-    char first = DP_HOST_LINK_FAREWELL;
+    unsigned char first = DP_HOST_LINK_FAREWELL;
     ssize_t got;
 
     if (line->theirs < 0 || line->died || line->silent_s > 0 || line->talks) {
@@ -225,16 +225,17 @@ bool dp_host_link_lost(struct dp_host_link *line, int outage_s)
     if (got > 0 && first == DP_HOST_LINK_ROW) {
         return false;
     }
-    if (got > 0 && first == DP_HOST_LINK_LOSS) {
+    if (got < 0 ? errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR
+                : got > 0 && first >= DP_HOST_LINK_PROGRESS) {
+        note_silence(line, outage_s);
+    } else if (got > 0 && first == DP_HOST_LINK_LOSS) {
         take_loss(line);
     } else if (got > 0) {
         shut(&line->theirs);
     } else if (got == 0) {
         note_end(line);
-    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        note_break(line, errno);
     } else {
-        note_silence(line, outage_s);
+        note_break(line, errno);
     }
     return line->died || line->silent_s > 0;
 }

@@ -4,13 +4,14 @@
  * to ranks that wait.
  *
  * The first rank of each host has a TCP connection to the first rank of the next host, which
- * carries nothing but a farewell, the news that a host is silent, or rows of a table when the job
- * hangs (hang_gather.h). The kernel closes it when the process ends, however it ends: without a
- * farewell that is a death. TCP probes the other host each second, also during an outage of the
- * network. The caller decides how long to wait for a host that does not answer. Who has given it
- * up sends that to the host that watches it, and so on round: mpirun may be on another host than
- * the one that noticed. Where no connection can be made (a firewall, no IPv4), or something
- * between the hosts breaks it, no rank is watched, and nothing else changes.
+ * carries nothing but a farewell, the news that a host is silent, or makes progress
+ * (host_progress.h), or rows of a table when the job hangs (hang_gather.h). The kernel closes it
+ * when the process ends, however it ends: without a farewell that is a death. TCP probes the other
+ * host each second, also during an outage of the network. The caller decides how long to wait for a
+ * host that does not answer. Who has given it up sends that to the host that watches it, and so on
+ * round: mpirun may be on another host than the one that noticed. Where no connection can be made
+ * (a firewall, no IPv4), or something between the hosts breaks it, no rank is watched, and nothing
+ * else changes.
  *
  *      h1: 0         h2: 1         h3: 2, 3
  *          |  <-------  |  <---------  |       rank 1 watches rank 0, rank 2 watches rank 1, rank 0
@@ -36,8 +37,9 @@ struct dp_host_link {
                     * by hang_gather.c */
 };
 
-/* The first byte of what is sent; a farewell has no more. */
-enum { DP_HOST_LINK_FAREWELL, DP_HOST_LINK_ROW, DP_HOST_LINK_LOSS };
+/* The first byte of what is sent; a farewell has no more, nor has progress, which is any higher
+ * byte, too (host_progress.h). */
+enum { DP_HOST_LINK_FAREWELL, DP_HOST_LINK_ROW, DP_HOST_LINK_LOSS, DP_HOST_LINK_PROGRESS };
 
 /* Watches no rank. */
 void dp_host_link_init(struct dp_host_link *line);

@@ -9,6 +9,7 @@
 #include "base/system/stacks.h"
 #include "collectives/core/backoff.h"
 #include "collectives/world/host_link.h"
+#include "collectives/world/host_progress.h"
 #include "collectives/world/local_peers.h"
 
 /* How long a host has to report what keeps a job from ending before another one does; and how long
@@ -32,6 +33,8 @@ struct dp_liveness {
     struct dp_watchdog_rank *ranks; /* owned; [count]: this host's ranks that can be seen */
     int count;
     atomic_int outage_s;
+    struct dp_host_progress progress;
+    uint64_t moves; /* of the ranks of this host, when they were last counted */
 };
 
 /* Gets the process ids of this node's ranks. */
@@ -204,6 +207,28 @@ struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *l, const char *
     return dp_last_watch_begin(&config);
 }
 
+/* By the first rank of each host, while no other one of it has taken the connections for rows. */
+static void share_progress(struct dp_liveness *l)
+{
+    const int speaker = atomic_load(&l->signs->speaker);
+    uint64_t moves = 0;
+
+    if ((l->link.theirs < 0 && l->link.mine < 0) || l->link.talks ||
+        (speaker != 0 && speaker != l->group->rank + 1)) {
+        return;
+    }
+    for (int i = 0; i < l->count; i++) {
+        const struct dp_trace_mark *mark = l->ranks[i].mark;
+        moves += atomic_load_explicit(&mark->changes, memory_order_relaxed) +
+                 atomic_load_explicit(&mark->beats, memory_order_relaxed);
+    }
+    if (dp_host_progress_share(&l->progress, &l->link, l->group->nodes, moves != l->moves,
+                               dp_now_ns())) {
+        atomic_fetch_add(&l->signs->question.heard, 1);
+    }
+    l->moves = moves;
+}
+
 struct dp_loss dp_liveness_lost(struct dp_liveness *l)
 {
     const int peer = dp_local_peers_lost(&l->peers);
@@ -211,6 +236,7 @@ struct dp_loss dp_liveness_lost(struct dp_liveness *l)
     if (peer >= 0) {
         return (struct dp_loss){.rank = peer, .reports = dp_local_peers_reports(&l->peers)};
     }
+    share_progress(l);
     if (!dp_host_link_lost(&l->link, atomic_load(&l->outage_s))) {
         return (struct dp_loss){.rank = -1};
     }

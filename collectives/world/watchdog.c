@@ -40,6 +40,7 @@ dp_status dp_watchdog_create(const struct dp_watchdog_config *config, struct dp_
     (void)snprintf(w->host, sizeof(w->host), "%s", config->host);
     w->others = config->others;
     w->look = config->look;
+    atomic_store(&w->unseen_s, DP_HANG_UNSEEN_S);
     *out = w;
     return DP_OK;
 }
@@ -56,6 +57,11 @@ void dp_watchdog_destroy(struct dp_watchdog *w)
 void dp_watchdog_set_timeout(struct dp_watchdog *w, double seconds)
 {
     atomic_store(&w->timeout_s, seconds);
+}
+
+void dp_watchdog_set_unseen(struct dp_watchdog *w, double seconds)
+{
+    atomic_store(&w->unseen_s, seconds);
 }
 
 void dp_watchdog_allow_outage(struct dp_watchdog *w, int seconds)
@@ -78,7 +84,12 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     const uint64_t beats = atomic_load_explicit(&mark->beats, memory_order_relaxed);
     const int activity = atomic_load_explicit(&mark->activity, memory_order_relaxed);
     const long long step = atomic_load_explicit(&mark->step, memory_order_relaxed);
+    const int heard = r->is.question != NULL ? atomic_load(&r->is.question->heard) : 0;
 
+    if (heard != r->heard) {
+        r->heard = heard;
+        w->heard_ns = w->clock_ns;
+    }
     if (changes == r->changes && beats == r->beats) {
         return;
     }
@@ -101,7 +112,9 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
 
 double dp_watchdog_quiet_s(const struct dp_watchdog *w)
 {
-    return in_seconds(w->clock_ns - w->moved_ns);
+    const bool hears = w->heard_ns > w->moved_ns && dp_watchdog_waits_unseen(w);
+
+    return in_seconds(w->clock_ns - (hears ? w->heard_ns : w->moved_ns));
 }
 
 /* Whether what processes do may soon matter, and so the limit. Not earlier: every rank reads all of
@@ -109,7 +122,7 @@ double dp_watchdog_quiet_s(const struct dp_watchdog *w)
 static bool must_look(const struct dp_watchdog *w)
 {
     const double least_s = dp_watchdog_least_s(w);
-    const double quiet_s = dp_watchdog_quiet_s(w);
+    const double quiet_s = in_seconds(w->clock_ns - w->moved_ns);
 
     return quiet_s >= LOOK_S && quiet_s >= least_s / 2 - LOOK_S;
 }

@@ -13,11 +13,13 @@
  *                           step 60 s
  *   saving, evaluating,     train.hang_timeout_s; 0: 30 s, with other hosts as in a step. At least
  *   measuring, between      five times the slowest one so far, and for the first one 60 s
- *   the same, while a call  five times the slowest one so far, at least 300 s. What is waited for
- *   changes a file; start;  there may take as long: storage, or one rank that works alone; its
- *   waiting for hosts that  progress cannot be seen. Where a timeout is set it holds for waiting in
- *   cannot be seen          evaluations and between steps, as above; and while a rank of this host
- *                           is stopped, or does anything but wait, nobody is waited for unseen
+ *   the same, while a call  five times the slowest one so far, at least train.unseen_timeout_s.
+ *   changes a file; start;  What is waited for there may take as long: storage, or one rank that
+ *   waiting for hosts that  works alone. Where all of a host wait, or start, and none is stopped,
+ *   cannot be seen          it counts from the last progress of any host (host_progress.h). Where
+ *                           a timeout is set it holds for waiting in evaluations and between steps,
+ *                           as above; and while a rank of this host is stopped, or does anything
+ *                           but wait, nobody is waited for unseen
  *   what all ranks have     train.hang_timeout_s, at least 10 s; 0: 30 s, with other hosts 5 s more
  *   begun together, in      than an outage may take. At least five times such a part (DP_EXPECT()):
  *   parts of known length   links, strategies and so on, which are measured
@@ -43,6 +45,7 @@ struct dp_watchdog_question {
     atomic_int asked, given;     /* how often it was asked, and which time it last answered */
     atomic_int reporter;         /* of the first rank: 1 and the rank that reports; 0: none yet */
     atomic_int ended;            /* it knows that another host has reported why the job ends */
+    atomic_int heard;            /* how often it has heard that another host makes progress */
     char stacks[DP_HANG_STACKS]; /* complete where both are equal */
 };
 
@@ -74,6 +77,11 @@ DP_CHECKED dp_status dp_watchdog_create(const struct dp_watchdog_config *config,
 
 /* The limit; 0, as at first: by the slowest step so far, and so on. Callable from any thread. */
 void dp_watchdog_set_timeout(struct dp_watchdog *watchdog, double seconds);
+
+/* How long what cannot be seen may take without progress; DP_HANG_UNSEEN_S at first. Callable from
+ * any thread. */
+enum { DP_HANG_UNSEEN_S = 300 };
+void dp_watchdog_set_unseen(struct dp_watchdog *watchdog, double seconds);
 
 /* How long other hosts may be silent, which is no hang; 0 at first. Callable from any thread. */
 void dp_watchdog_allow_outage(struct dp_watchdog *watchdog, int seconds);
@@ -110,7 +118,8 @@ void dp_watchdog_answer(const struct dp_watchdog *watchdog);
 /* Where the ranks of this host were at the last look: [*count], borrowed until the next call. */
 const struct dp_hang_row *dp_watchdog_rows(struct dp_watchdog *watchdog, int *count);
 
-/* Seconds without progress at the last look; whether ranks here may wait for ranks that cannot be
+/* Seconds without progress at the last look, also of other hosts where this one waits for them
+ * unseen; whether ranks here may wait for ranks that cannot be
  * seen from here. */
 double dp_watchdog_quiet_s(const struct dp_watchdog *watchdog);
 bool dp_watchdog_has_others(const struct dp_watchdog *watchdog);

@@ -9,8 +9,7 @@ enum {
     FIRST_STEP_S = 60,
     AFTER_OUTAGE_S = 5,
     LEAST_OTHER_S = 30,
-    FIRST_OTHER_S = 60,
-    LEAST_UNSEEN_S = 300 /* what is waited for may be at work, or storage be slow */
+    FIRST_OTHER_S = 60
 };
 
 /* How long whatever is waited for may take where nothing but a message is: other hosts may be cut
@@ -57,15 +56,40 @@ static double other_limit_s(const struct dp_watchdog *w, const struct rank_state
 {
     const double set_s = atomic_load(&w->timeout_s);
     const double slowest_s = in_seconds(w->slowest_ns[r->activity]);
+    const double unseen_s = atomic_load(&w->unseen_s);
     double least_s = set_s > 0.0 ? set_s : fmax(LEAST_OTHER_S, dp_watchdog_step_limit_s(w));
 
     if (!has_ended(w, r->activity)) {
-        least_s = fmax(least_s, FIRST_OTHER_S);
+        least_s = fmax(least_s, fmin(FIRST_OTHER_S, unseen_s));
     }
-    if (waits_unseen(w, r)) {
-        least_s = fmax(least_s, LEAST_UNSEEN_S);
+    if (waits_unseen(w, r)) { /* what is waited for may be at work, or storage be slow */
+        least_s = fmax(least_s, unseen_s);
     }
     return fmax(least_s, TIMES_SLOWEST * slowest_s);
+}
+
+static bool is_announced(const struct rank_state *r)
+{
+    return atomic_load_explicit(&r->is.mark->expects_ms, memory_order_relaxed) > 0;
+}
+
+/* In a start it is not always said that a rank waits. */
+bool dp_watchdog_waits_unseen(const struct dp_watchdog *w)
+{
+    bool any = false;
+
+    for (int i = 0; i < w->count; i++) {
+        const struct rank_state *r = &w->ranks[i];
+        if (idles(r)) {
+            continue;
+        }
+        if (!runs(r) || is_announced(r) || r->activity == DP_PHASE_STEP ||
+            !(has_stepped(w) ? waits(r) && waits_unseen(w, r) : open_spans(r) > 0)) {
+            return false;
+        }
+        any = true;
+    }
+    return any && w->others;
 }
 
 static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)

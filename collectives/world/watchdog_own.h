@@ -12,6 +12,7 @@
 struct rank_state {
     struct dp_watchdog_rank is;
     uint64_t changes, beats; /* of its mark */
+    int heard;               /* of its question */
     uint64_t moved_ns;       /* when one of both last changed */
     int activity;            /* enum dp_phase, and since when */
     long long step;
@@ -29,9 +30,11 @@ struct dp_watchdog {
     bool others;
     void (*look)(int64_t process, struct dp_process_doing *out);
     _Atomic double timeout_s;
+    _Atomic double unseen_s;
     atomic_int outage_s;
     uint64_t last_ns, clock_ns;          /* of the last look: dp_now_ns(), and this clock */
     uint64_t moved_ns;                   /* the last progress of any rank */
+    uint64_t heard_ns;                   /* when a rank last heard of some on another host */
     uint64_t looked_ns;                  /* when /proc was first read since; 0: not yet */
     uint64_t slowest_ns[DP_PHASE_COUNT]; /* as seen: 0 for what ends between two looks */
     unsigned ended;                      /* bits of activities that any rank has ended */
@@ -83,6 +86,9 @@ static inline bool has_stepped(const struct dp_watchdog *w)
 {
     return has_ended(w, DP_PHASE_STEP);
 }
+
+/* Whether all ranks of this host wait for what other hosts may be doing, or start. */
+bool dp_watchdog_waits_unseen(const struct dp_watchdog *watchdog);
 
 /* After how many seconds without progress the job hangs; infinity: it does not. */
 double dp_watchdog_limit_s(const struct dp_watchdog *watchdog);

@@ -108,11 +108,12 @@ void dp_world_allow_outage(struct dp_world *world, int seconds)
     }
 }
 
-void dp_world_allow_hang(struct dp_world *world, double seconds)
+void dp_world_allow_hang(struct dp_world *world, double seconds, double unseen_s)
 {
     world->hang_s = seconds;
     if (world->watchdog != NULL) {
         dp_watchdog_set_timeout(world->watchdog, seconds);
+        dp_watchdog_set_unseen(world->watchdog, unseen_s);
     }
 }
 

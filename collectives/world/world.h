@@ -83,8 +83,8 @@ DP_CHECKED dp_status dp_world_meet(struct dp_world *world, const char *asked, dp
 void dp_world_allow_outage(struct dp_world *world, int seconds);
 
 /* Sets how long a step may take without progress before the job ends as hung, in seconds; 0, as at
- * first: by the slowest step (watchdog.h). Local. */
-void dp_world_allow_hang(struct dp_world *world, double seconds);
+ * first: by the slowest step; and how long what cannot be seen may (watchdog.h). Local. */
+void dp_world_allow_hang(struct dp_world *world, double seconds, double unseen_s);
 
 /* What the rank that reports a hang calls then, on a thread of its own (failure_detector.h); NULL:
  * nothing. Local. */

@@ -77,7 +77,7 @@ struct dp_train_config {
     int staleness;  /* of mode async, in steps */
     int eval_every; /* epochs; 0: only at the end */
     bool eval_rank; /* the last rank evaluates, and trains nothing */
-    double hang_timeout_s;
+    double hang_timeout_s, unseen_timeout_s;
     int check_every;     /* steps; 0: never */
     int verify_sums;     /* steps; 0: never */
     int on_divergence;   /* DP_DIVERGENCE_... */

@@ -155,7 +155,8 @@ dp_status dp_run_configure(struct dp_run_job *job)
     }
     DP_TRY(dp_consistency_agree(job->world->all, status, &capture));
     dp_world_allow_outage(job->world, job->config->comm.outage_s);
-    dp_world_allow_hang(job->world, job->config->train.hang_timeout_s);
+    dp_world_allow_hang(job->world, job->config->train.hang_timeout_s,
+                        job->config->train.unseen_timeout_s);
     if (job->world->all->size > 1) {
         DP_TRY(dp_gpu_peers_create(job->world->all, job->device)); /* each then has its own */
     }

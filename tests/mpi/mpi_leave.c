@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     if (argc != 2 || dp_world_create(&world) != DP_OK) {
         return 1;
     }
-    dp_world_allow_hang(world, 1.0);
+    dp_world_allow_hang(world, 1.0, 300.0);
     dp_world_allow_outage(world, 1);
     if (world->all->rank == world->all->size - 1) {
         stops_within = strcmp(argv[1], "within") == 0;

@@ -2,6 +2,7 @@
 """Ranks that make no progress: the job ends by itself, names who did not arrive, and leaves a
 run.json; a job that was suspended as a whole goes on.
 """
+import os
 import re
 import signal
 import subprocess
@@ -49,7 +50,7 @@ def case_a_stopped_rank_ends_the_job_and_is_named():
 def case_a_rank_that_sleeps_in_a_step_is_named():
     hang("slow:rank=1,step=5,bucket=0,ms=60000", 1,
          r"\n +1 \S+ +5 +- step +\d+\.\d  sleeping.*\n"
-         r" +ddp_train: .*nanosleep \(.*\) < slow_apply < .* < dp_trainer_step < .* < main\n"
+         r" +ddp_train: .*nanosleep \(.*\) < dp_fault_sleep < .* < dp_trainer_step < .* < main\n"
          r"(.*\n)* +dp-engine: .*< engine_main\n")
 
 
@@ -96,7 +97,7 @@ def hung_once(started):
 def case_a_rank_that_hangs_on_another_host_is_in_the_one_table():
     result = hung_once(begin_on_hosts("slow:rank=3,step=5,bucket=0,ms=60000", 4))
     check(re.search(r"\nrank host .*\n +0 h1 (.*\n)+ +1 h1 (.*\n)+ +2 h2 (.*\n)+ +3 h2 .*sleeping.*"
-                    r"\n +ddp_train: .*nanosleep.* < slow_apply < ", result.err), f"{result}")
+                    r"\n +ddp_train: .*nanosleep.* < dp_fault_sleep < ", result.err), f"{result}")
     check(re.search(r"error: rank 0 \(h1\): no progress for .* s: did not arrive: rank 3 \(h2\): "
                     "sleeping", result.errors[0]), f"{result}")
     same(run_json(harness.scratch / "slow-rank=3,step=5,bucket=0,ms=60000")["reason"][:33],
@@ -160,6 +161,32 @@ def case_a_host_that_does_not_answer_is_named():
         check(re.search(rf"rank {1 - rank} \(h{2 - rank}\): no progress for .* s: did not arrive: "
                         rf"rank {rank} \(h{rank + 1}\): does not answer", result.errors[0]),
               f"{result}")
+
+
+UNSEEN_S = 8
+
+
+def start_slowly(name):
+    """A run on two hosts, of which the second takes far longer than UNSEEN_S to make its data."""
+    env = {"DP_FAULT": "slow:rank=1,beat=1,ms=30", "OMPI_MCA_mca_base_env_list": "DP_FAULT"}
+    return hosts.start(2, 2, small_cfg(), *QUICK, "--steps", 2, "--set",
+                       f"train.unseen_timeout_s={UNSEEN_S}", "--set", "data.source=synthetic",
+                       "--set", "data.samples=600", "--set", "data.test_samples=200", "--out",
+                       harness.scratch / name, env=env)
+
+
+def case_a_host_that_waits_while_another_one_starts_hears_that_it_makes_progress():
+    whole, stopped = start_slowly("whole"), start_slowly("stopped")
+    stopped.wait_for("more than the limit", lambda: (
+        time.monotonic() - stopped.begin > 2 * UNSEEN_S and stopped.process.poll() is None))
+    began = time.monotonic()
+    os.kill(hosts.ranks_in(stopped)[1], signal.SIGSTOP)
+    result = hung_once(stopped)
+    check(time.monotonic() - began > UNSEEN_S, f"it did not count from the last news:\n{result}")
+    check("rank 1 (h2): does not answer" in result.errors[0], f"{result}")
+    result = whole.finish()
+    same((result.code, result.errors), (0, []), f"exit code and errors of\n{result}\n")
+    check(result.seconds > 3 * UNSEEN_S and "no progress" not in result.err, f"{result}")
 
 
 def case_a_rank_that_leaves_early_is_named():

@@ -116,6 +116,10 @@ static size_t begin(struct dp_group *group, struct side *side)
     wrong +=
         dp_hang_gather_create(group, &side->link, side->names, side->speaker, &side->g) != DP_OK;
     wrong += side->g == NULL || dp_hang_gather_look(side->g, true);
+    if (side->link.mine >= 0) { /* which nobody reads before rows come */
+        const unsigned char news[] = {DP_HOST_LINK_PROGRESS, DP_HOST_LINK_PROGRESS + 1};
+        wrong += send(side->link.mine, news, sizeof(news), 0) != sizeof(news);
+    }
     return wrong + (dp_group_barrier(group) != DP_OK);
 }
 

@@ -177,6 +177,89 @@ static void what_may_be_at_work_unseen_has_five_minutes(void **state)
     }
 }
 
+/* For so many seconds rank 4 hears each second that another host makes progress: it is fine; then
+ * no more, and it hangs after limit_s. */
+static void expect_limit_after_news(int seconds, int limit_s)
+{
+    int when;
+
+    for (int i = 0; i < seconds; i++) {
+        atomic_fetch_add(&host.questions[0].heard, 1);
+        assert_int_equal(look_for(1000, &when), DP_WATCHDOG_FINE);
+    }
+    atomic_fetch_add(&host.questions[0].heard, 1);
+    expect_limit(limit_s);
+}
+
+static void where_other_hosts_may_be_at_work_their_progress_counts(void **state)
+{
+    static const int activities[] = {DP_PHASE_CHECKPOINT, DP_PHASE_MEASURE, DP_PHASE_OTHER};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) { /* the start: what ranks do there is not known */
+        begin(4, true);
+        for (int r = 0; r < RANKS; r++) {
+            put(r, DP_PHASE_OTHER, r == 0 ? DP_PHASE_WAIT : DP_PHASE_OTHER, 0, -1);
+        }
+        dp_watchdog_set_unseen(host.watchdog, i == 0 ? DP_HANG_UNSEEN_S : 100.0);
+        expect_limit_after_news(400, i == 0 ? 300 : 100);
+    }
+    for (size_t i = 0; i < DP_COUNT(activities); i++) {
+        train_with(activities[i], 500, 0.0, true);
+        put(0, activities[i], DP_PHASE_WAIT, 6, -1);
+        expect_limit_after_news(400, 300);
+    }
+}
+
+/* Ranks of other hosts make progress all the time, but this host is not fine for long. */
+static void expect_hang_despite_news(void)
+{
+    enum dp_watchdog_finding worst = DP_WATCHDOG_FINE;
+    int when;
+
+    for (int s = 0; s < 302 && worst != DP_WATCHDOG_HUNG; s++) {
+        atomic_fetch_add(&host.questions[0].heard, 1);
+        worst = look_for(1000, &when);
+    }
+    assert_int_equal(worst, DP_WATCHDOG_HUNG);
+    end();
+}
+
+static void where_ranks_of_this_host_are_the_cause_progress_of_others_does_not_count(void **state)
+{
+    static const struct {
+        int activity;
+        double timeout_s;
+        int phase, expects_ms; /* of rank 5, and of all */
+        char state;            /* of rank 6 */
+    } cases[] = {{DP_PHASE_STEP, 0.0, DP_PHASE_WAIT, 0, 'S'},
+                 {DP_PHASE_EVALUATE, 4.0, DP_PHASE_WAIT, 0, 'S'},
+                 {DP_PHASE_EVALUATE, 0.0, DP_PHASE_INPUT, 0, 'S'},
+                 {DP_PHASE_EVALUATE, 0.0, DP_PHASE_WAIT, 1200, 'S'},
+                 {DP_PHASE_EVALUATE, 0.0, DP_PHASE_WAIT, 0, 'T'}};
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(cases); k++) {
+        train_with(cases[k].activity, 500, cases[k].timeout_s, true);
+        put(0, cases[k].activity, DP_PHASE_WAIT, 6, -1);
+        put(1, cases[k].activity, cases[k].phase, 6, -1);
+        for (int r = 0; r < RANKS; r++) {
+            atomic_store(&host.marks[r].expects_ms, cases[k].expects_ms);
+        }
+        host.doing[2].state = cases[k].state;
+        expect_hang_despite_news();
+    }
+    for (int k = 0; k < 2; k++) { /* the start */
+        begin(4, true);
+        for (int r = 0; r < RANKS; r++) {
+            put(r, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
+            atomic_store(&host.marks[r].expects_ms, k == 0 ? 1200 : 0);
+        }
+        host.doing[2].state = k == 0 ? 'S' : 'T';
+        expect_hang_despite_news();
+    }
+}
+
 /* At the start, or while rank 4 is measured, as ranks that wait for each other see it: not where
  * one of this host is not there yet, and may be at work for long. */
 static void what_is_announced_may_take_five_times_as_long_but_at_least_half_a_minute(void **state)
@@ -322,6 +405,8 @@ int main(void)
         cmocka_unit_test(other_activities_may_take_five_times_the_slowest_or_half_a_minute),
         cmocka_unit_test(where_all_wait_for_each_other_the_limit_is_that_of_what_they_do),
         cmocka_unit_test(what_may_be_at_work_unseen_has_five_minutes),
+        cmocka_unit_test(where_other_hosts_may_be_at_work_their_progress_counts),
+        cmocka_unit_test(where_ranks_of_this_host_are_the_cause_progress_of_others_does_not_count),
         cmocka_unit_test(what_is_announced_may_take_five_times_as_long_but_at_least_half_a_minute),
         cmocka_unit_test(a_rank_that_beats_makes_progress),
         cmocka_unit_test(a_rank_says_that_it_changes_a_file),

@@ -1,10 +1,12 @@
 /*
  * lockstep.c - the pieces of a run (runtime/run), one by one, for whoever calls them.
  */
+#define _DEFAULT_SOURCE /* on_exit() */
 #include "runtime/lockstep.h"
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -43,6 +45,22 @@ int dp_lockstep_leave(struct dp_world *world, dp_status status)
     }
     dp_world_destroy(world);
     return dp_status_exit(status);
+}
+
+static void leave_at_exit(int code, void *world)
+{
+    if (code != 0 && dp_lockstep_ranks(world) > 1) {
+        dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
+               "the program exits with %d while a training is open: all other ranks end, too",
+               code);
+        dp_world_abort(world, code);
+    }
+    (void)dp_lockstep_leave(world, DP_OK);
+}
+
+dp_status dp_lockstep_leave_at_exit(struct dp_world *world)
+{
+    return on_exit(leave_at_exit, world) == 0 ? DP_OK : DP_FAIL(DP_ERR_NOMEM, "leaving at exit");
 }
 
 int dp_lockstep_rank(const struct dp_world *world)

@@ -64,6 +64,16 @@ DP_CHECKED dp_status dp_lockstep_join(struct dp_world **out);
  */
 int dp_lockstep_leave(struct dp_world *world, dp_status status);
 
+/*
+ * From now on exit() leaves the job, as a program that came to DP_OK where its exit code is 0. Any
+ * other one may be of this rank alone, for which others wait: after a line, it ends them with that
+ * code. For interpreters, which do not tell what a script exits with while it can still call this
+ * library. Local.
+ *
+ * Errors: DP_ERR_NOMEM; then nothing is left at exit.
+ */
+DP_CHECKED dp_status dp_lockstep_leave_at_exit(struct dp_world *world);
+
 /* This process among all, from 0; and how many there are. Local. */
 int dp_lockstep_rank(const struct dp_world *world);
 int dp_lockstep_ranks(const struct dp_world *world);

@@ -101,6 +101,7 @@ class _Job:
         self.world = ctypes.c_void_p()
         self.library.dp_status_text.restype = ctypes.c_char_p
         self.status = 0  # what the program came to
+        self.training = None  # one that is open
         self.check(self.library.dp_lockstep_join(ctypes.byref(self.world)))
         self.hook, sys.excepthook = sys.excepthook, self.fail
         atexit.register(self.leave)
@@ -116,8 +117,13 @@ class _Job:
         self.status = self.status or ERR_INTERNAL
 
     def leave(self):
+        """SystemExit calls no hook, and the exit code is not known here yet. Where it is not 0,
+        other ranks may wait in a training."""
         sys.stdout.flush()
-        self.library.dp_lockstep_leave(self.world, self.status)
+        if self.training is None or self.status != 0:
+            self.library.dp_lockstep_leave(self.world, self.status)
+        else:
+            self.library.dp_lockstep_leave_at_exit(self.world)
 
 
 _job = None
@@ -142,7 +148,10 @@ class Training:
     def __init__(self, config=None, settings=(), *, text=None, out=None, resume=None, init=None):
         global _job
         self._training = ctypes.c_void_p()
+        self._left = False  # by an exception
         _job = _job or _Job()
+        if _job.training is not None and _job.training._left:
+            _job.training.close()
         if isinstance(settings, dict):
             settings = [f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
                         for key, value in settings.items()]
@@ -151,6 +160,7 @@ class Training:
                            _bytes(resume), _bytes(init))
         _job.check(_job.library.dp_lockstep_create(_job.world, ctypes.byref(options),
                                                    ctypes.byref(self._training)))
+        _job.training = self
 
     @property
     def rank(self):
@@ -194,9 +204,14 @@ class Training:
         if self._training:
             _job.library.dp_lockstep_destroy(self._training)
             self._training = ctypes.c_void_p()
+            _job.training = None
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        """An exception of the program may be of this rank alone, and all ranks close a training
+        together: it stays open until the next one is made, or the program ends."""
+        self._left = kind is not None and not issubclass(kind, LockstepError)
+        if not self._left:
+            self.close()

@@ -10,6 +10,7 @@ import signal
 import harness
 from harness import (begin, check, endless, known_baseline, metrics, mlp_layers, run_json, same,
                      small_cfg, steps_done, train, train_well)
+from own_pictures import many, model
 from refusals import side_by_side
 
 NO_EVALUATION = ("--set", "train.eval_every=0")
@@ -137,6 +138,19 @@ def case_training_that_fails_ends_on_all_ranks():
     same(result.code, 77, f"the exit code of\n{result}\n")
     same(run_json(out)["exit"], "diverged", "exit")
     check(not (out / "checkpoints").exists(), "something was saved")
+
+
+def case_a_file_that_one_rank_cannot_read_ends_all_with_one_line():
+    folder, pictures = many("pictures", 240)
+    out = harness.scratch / "out"
+    sets = [word for key in ("data.cache=none", "train.lanes=0", "train.epochs=100000")
+            for word in ("--set", key)]
+    started = harness.Started([model(folder), *sets, *stale(), *NO_EVALUATION, "--out", out], 3)
+    started.wait_for("step 5", lambda: steps_done(out) >= 5)
+    pictures[100].write_bytes(b"no picture")
+    result = started.finish()
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+    check(re.search(rf"rank [01] .*{pictures[100].name}: is no PNG", result.errors[0]), f"{result}")
 
 
 def case_a_killed_rank_ends_the_others():

@@ -11,7 +11,7 @@
 #ifndef DP_MODELS_MODEL_H
 #define DP_MODELS_MODEL_H
 
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 /*
  * A run of layers in which rows are independent. All its layers are computed on one tile of rows

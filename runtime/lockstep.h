@@ -40,7 +40,7 @@
 
 #include "base/status.h"
 #include "base/system/openmp.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 #include "runtime/data/source.h"
 #include "runtime/run/use/predictor.h"
 

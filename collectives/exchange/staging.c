@@ -81,7 +81,7 @@ static dp_status staging_open(struct dp_staging *s)
     }
     DP_TRY(make_events(s));
     DP_TRY(s->device->stream_create(s->device, 1, &s->copies));
-    dp_stream_set_lane(s->copies, DP_LANE_GPU_COPY, 1); /* 0: batches (models/pass_input.c) */
+    dp_stream_set_lane(s->copies, DP_LANE_GPU_COPY, 1); /* 0: batches (models/pass/pass_input.c) */
     DP_TRY(s->device->stream_create(s->device, 1, &s->back));
     dp_stream_set_lane(s->back, DP_LANE_GPU_COPY, 2);
     return DP_OK;

@@ -13,7 +13,7 @@
 
 #include "base/option.h"
 #include "base/status.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 #include "runtime/optim/optimizer.h"
 
 enum { DP_MODE_SYNC, DP_MODE_ASYNC };

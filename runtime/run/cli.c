@@ -14,7 +14,7 @@
 #include "collectives/exchange/sharding.h"
 #include "collectives/strategies/strategy.h"
 #include "kernels/device.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 #include "runtime/config/config.h"
 #include "runtime/config/config_print.h"
 #include "runtime/data/augment/augmentation.h"

@@ -5,7 +5,7 @@
 #ifndef DP_RUNTIME_RUN_SELFTEST_MODEL_RUN_H
 #define DP_RUNTIME_RUN_SELFTEST_MODEL_RUN_H
 
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/run/selftest/selftest_lines.h"
 
 struct dp_model_run;

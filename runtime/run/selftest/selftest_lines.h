@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/run/training.h"
 
 struct dp_selftest {

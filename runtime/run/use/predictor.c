@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/system/machine.h"
 #include "base/system/openmp.h"
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/checkpoint/weights.h"
 #include "runtime/config/config_load.h"
 #include "runtime/run/dataset/class_names.h"

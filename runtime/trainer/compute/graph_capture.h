@@ -18,7 +18,7 @@
 #define DP_RUNTIME_TRAINER_COMPUTE_GRAPH_CAPTURE_H
 
 #include "kernels/device.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct dp_graph_capture;
 

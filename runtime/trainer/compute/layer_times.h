@@ -8,7 +8,7 @@
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_LAYER_TIMES_H
 #define DP_RUNTIME_TRAINER_COMPUTE_LAYER_TIMES_H
 
-#include "models/pass_profile.h"
+#include "models/pass/pass_profile.h"
 
 struct dp_trainer;
 

@@ -8,7 +8,7 @@
 #ifndef DP_RUNTIME_TRAINER_COMPUTE_MICRO_BATCH_H
 #define DP_RUNTIME_TRAINER_COMPUTE_MICRO_BATCH_H
 
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/stream/test_rows.h"
 #include "runtime/trainer/compute/graph_capture.h"

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "collectives/compressors/compression.h"
 #include "collectives/core/bucket.h"
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/rows.h"
 #include "runtime/optim/optimizer.h"

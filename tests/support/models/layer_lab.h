@@ -5,7 +5,7 @@
 #define DP_TESTS_SUPPORT_MODELS_LAYER_LAB_H
 
 #include "base/plugin.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 #include "tests/support/arrays.h"
 #include "tests/support/models/layer_run.h"
 

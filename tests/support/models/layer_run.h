@@ -4,7 +4,7 @@
 #ifndef DP_TESTS_SUPPORT_MODELS_LAYER_RUN_H
 #define DP_TESTS_SUPPORT_MODELS_LAYER_RUN_H
 
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 /* Finishes a layer after the last tile. */
 typedef dp_status layer_end(const void *state, const struct dp_layer_call *call);

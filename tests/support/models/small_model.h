@@ -6,7 +6,7 @@
 #ifndef DP_TESTS_SUPPORT_MODELS_SMALL_MODEL_H
 #define DP_TESTS_SUPPORT_MODELS_SMALL_MODEL_H
 
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/config/config.h"
 
 struct small_model {

@@ -2,7 +2,7 @@
  * test_pass_profile.c - times of layers: whose they are, what computed them, how much work it was;
  * and that measuring changes nothing.
  */
-#include "models/pass_profile.h"
+#include "models/pass/pass_profile.h"
 #include "tests/support/arrays.h"
 #include "tests/support/models/small_model.h"
 

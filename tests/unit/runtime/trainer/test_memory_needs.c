@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "collectives/compressors/compression.h"
-#include "models/pass.h"
+#include "models/pass/pass.h"
 #include "runtime/data/loader.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/param_groups.h"

@@ -7,8 +7,8 @@
  * Parts that run in parallel (lanes) have a pass each: activations, gradients of activations and a
  * stream. Everything is allocated at creation; forward and backward allocate nothing.
  */
-#ifndef DP_MODELS_PASS_H
-#define DP_MODELS_PASS_H
+#ifndef DP_MODELS_PASS_PASS_H
+#define DP_MODELS_PASS_PASS_H
 
 #include "models/model.h"
 

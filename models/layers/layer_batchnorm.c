@@ -17,7 +17,7 @@
  *
  * Source: Ioffe and Szegedy, "Batch normalization", arXiv:1502.03167.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <string.h>
 

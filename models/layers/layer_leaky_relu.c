@@ -2,7 +2,7 @@
  * layer_leaky_relu.c - y = x where x > 0, else slope x. Source: Maas, Hannun and Ng, "Rectifier
  * nonlinearities improve neural network acoustic models", ICML 2013.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct leaky {
     double slope;

@@ -6,11 +6,11 @@
  * tile, by the thread of the first band; on a device with a queue it is waited for, so that calls
  * do not overlap. Otherwise a pass runs as in a step, on data of a step.
  */
-#ifndef DP_MODELS_PASS_PROFILE_H
-#define DP_MODELS_PASS_PROFILE_H
+#ifndef DP_MODELS_PASS_PASS_PROFILE_H
+#define DP_MODELS_PASS_PASS_PROFILE_H
 
-#include "models/pass.h"
-#include "models/pass_clock.h"
+#include "models/pass/pass.h"
+#include "models/pass/pass_clock.h"
 
 /* What one layer does in one pass. Plain bytes, so that ranks may send it to each other. */
 struct dp_layer_profile {

@@ -7,7 +7,7 @@
  *
  * Source: He, Zhang, Ren and Sun, "Deep residual learning", arXiv:1512.03385, section 3.2.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct residual {
     size_t features;

@@ -1,7 +1,7 @@
 /*
  * layer_relu.c - y = max(x, 0). The model fuses it into the previous layer where possible.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct relu {
     size_t features;

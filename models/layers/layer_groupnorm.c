@@ -4,7 +4,7 @@
  *
  * params[0] and [1] are scale and shift [channels]. Sources: kernels/ops.h.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct groupnorm {
     int groups;

@@ -4,8 +4,8 @@
  * To add one: write layer_<name>.c defining `const struct dp_layer_type dp_layer_<name>`, add one
  * line to layers.def, and a case to test_layer, which fails for a layer without one.
  */
-#ifndef DP_MODELS_LAYER_H
-#define DP_MODELS_LAYER_H
+#ifndef DP_MODELS_LAYERS_LAYER_H
+#define DP_MODELS_LAYERS_LAYER_H
 
 #include <stdbool.h>
 #include <stddef.h>

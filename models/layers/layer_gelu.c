@@ -1,7 +1,7 @@
 /*
  * layer_gelu.c - y = x (1 + erf(x / sqrt(2))) / 2, exact as PyTorch's default.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct gelu {
     size_t features;

@@ -3,11 +3,11 @@
  * loads its input, pass.c, which runs it, pass_call.c, which says on what, and pass_profile.c,
  * which times it.
  */
-#ifndef DP_MODELS_PASS_OWN_H
-#define DP_MODELS_PASS_OWN_H
+#ifndef DP_MODELS_PASS_PASS_OWN_H
+#define DP_MODELS_PASS_PASS_OWN_H
 
-#include "models/pass.h"
-#include "models/pass_clock.h"
+#include "models/pass/pass.h"
+#include "models/pass/pass_clock.h"
 
 /* Copies the next rows while the pass computes. All NULL: not prepared. */
 struct dp_pass_sender {

@@ -2,7 +2,7 @@
  * layer_conv2d.c - convolution: params[0] is [filters, kernel, kernel, in / groups] here and
  * [filters, in / groups, kernel, kernel] in PyTorch, params[1] the bias [filters].
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct conv2d {
     int filters, kernel, stride, padding, groups;

@@ -2,8 +2,8 @@
  * pass_clock.h - the clock that pass.c reads around each call of a layer, while layers are timed
  * (pass_profile.h).
  */
-#ifndef DP_MODELS_PASS_CLOCK_H
-#define DP_MODELS_PASS_CLOCK_H
+#ifndef DP_MODELS_PASS_PASS_CLOCK_H
+#define DP_MODELS_PASS_PASS_CLOCK_H
 
 #include <stdint.h>
 

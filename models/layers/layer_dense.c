@@ -1,7 +1,7 @@
 /*
  * layer_dense.c - y = x w' + b: params[0] is w [units, in], params[1] is b [units].
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct dense {
     int units;

@@ -1,7 +1,7 @@
 /*
  * pass_call.c - the bands and tiles of a pass, and what a layer is called with for one of them.
  */
-#include "models/pass_own.h"
+#include "models/pass/pass_own.h"
 
 static const struct dp_model_hooks no_hooks = {0};
 

@@ -4,7 +4,7 @@
  * Features stay in (row, column, channel) order; PyTorch's are (channel, row, column). So tensors
  * of the following layers have `spatial`, and are permuted when files are read and written.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 static dp_status flatten_plan(void *state, struct dp_layer_plan *plan, char *problem,
                               size_t problem_size)

@@ -1,7 +1,7 @@
 /*
  * layer_silu.c - y = x / (1 + e^-x), also called swish.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct silu {
     size_t features;

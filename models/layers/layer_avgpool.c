@@ -1,7 +1,7 @@
 /*
  * layer_avgpool.c - the mean of each window (padding counts), and of a whole image.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * arrays: a sum with 0 is exact. So gradients need no more than a residual's: a join hands dy on as
  * one array, of which each branch takes its channels.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct concat {
     size_t features;

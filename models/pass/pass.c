@@ -1,4 +1,4 @@
-#include "models/pass_own.h"
+#include "models/pass/pass_own.h"
 
 #include "base/trace.h"
 #include "kernels/stream_trace.h"

@@ -1,7 +1,7 @@
 /*
  * layer_maxpool.c - the maximum of each window; `saved` holds the position of that element.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 struct maxpool {
     int size, stride, padding;

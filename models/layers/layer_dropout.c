@@ -4,7 +4,7 @@
  * The random numbers are keyed by seed, layer, step and the element's place in the global batch. So
  * they do not depend on the number of ranks, and backward generates the same ones again.
  */
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include "base/random.h"
 

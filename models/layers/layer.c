@@ -1,16 +1,16 @@
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define DP_LAYER(name) extern const struct dp_layer_type dp_layer_##name;
-#include "models/layers.def"
+#include "models/layers/layers.def"
 #undef DP_LAYER
 
 static const struct dp_plugin *const registry[] = {
 #define DP_LAYER(name) &dp_layer_##name.plugin,
-#include "models/layers.def"
+#include "models/layers/layers.def"
 #undef DP_LAYER
 };
 

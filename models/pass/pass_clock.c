@@ -1,4 +1,4 @@
-#include "models/pass_clock.h"
+#include "models/pass/pass_clock.h"
 
 #include "base/trace.h"
 

@@ -14,7 +14,7 @@
  * neither. That costs one launch, and no copy inside the device.
  */
 #include "kernels/stream_trace.h"
-#include "models/pass_own.h"
+#include "models/pass/pass_own.h"
 
 void *dp_pass_input(const struct dp_pass *p)
 {

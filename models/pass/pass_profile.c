@@ -1,11 +1,11 @@
-#include "models/pass_profile.h"
+#include "models/pass/pass_profile.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "models/pass_own.h"
+#include "models/pass/pass_own.h"
 
 static const double settled = 0.7; /* of the pass before: one that is no faster than that */
 

@@ -16,6 +16,7 @@
  *                               that
  */
 #define _GNU_SOURCE /* memfd_create */
+#include <hwloc.h>
 #include <mpi.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -288,6 +289,27 @@ static int check_some(struct dp_world *world, int argc, char **argv)
     return check_texts(world->all, (const char *const *)&argv[1], argc - 1);
 }
 
+/* What hwloc, which Open MPI asks in this process, may find: nothing where there is one host. */
+static int count_devices(void)
+{
+    const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    hwloc_topology_t tree;
+    int found = -1;
+
+    if (here == NULL || all == NULL || strcmp(here, all) != 0) {
+        return 0;
+    }
+    if (hwloc_topology_init(&tree) != 0) {
+        return found;
+    }
+    if (hwloc_topology_set_io_types_filter(tree, HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
+        hwloc_topology_load(tree) == 0) {
+        found = hwloc_get_nbobjs_by_type(tree, HWLOC_OBJ_PCI_DEVICE);
+    }
+    hwloc_topology_destroy(tree);
+    return found;
+}
+
 int main(int argc, char **argv)
 {
     const struct dp_device *device;
@@ -309,6 +331,7 @@ int main(int argc, char **argv)
     }
     world->all->stream = stream;
     failed = report(world->all, "sleeps", prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL) != 1);
+    failed += report(world->all, "devices", count_devices() != 0);
     failed += check_some(world, argc, argv);
     device->stream_destroy(stream);
     dp_world_destroy(world);

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "kernels/cpu/gemm/few_rows.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -40,6 +41,10 @@ static void multiply(const struct dp_stream *s, const struct dp_matmul *p)
         return;
     }
     const bool wide = wide_vectors();
+    if (wide && dp_few_rows(s->threads, p)) {
+        dp_op_path_note(s, "own", "few rows");
+        return;
+    }
     dp_op_path_note(s, wide ? "oneDNN" : "OpenBLAS", "sgemm");
     (wide ? dp_matmul_onednn : dp_matmul_blas)(s->threads, p);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/system/crowd.h"
 #include "base/system/openmp.h"
 #include "base/system/wire.h"
 
@@ -90,6 +91,7 @@ dp_status dp_run_place(struct dp_run_job *job)
     if (sharers > 1 && dp_machine_bind_self(job->machine, part, sharers)) {
         sharers = 1;
     }
+    dp_crowd_set(sharers, job->machine->cores);
     job->threads = dp_run_threads(job->options, dp_machine_threads(job->machine, sharers), cpus,
                                   group->rank == 0);
     mine.threads = job->threads;

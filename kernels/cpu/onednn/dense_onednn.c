@@ -1,5 +1,6 @@
 #include "kernels/cpu/onednn/dense_onednn.h"
 
+#include "kernels/cpu/gemm/few_rows.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/onednn/choose_dense.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
@@ -15,7 +16,7 @@ static dp_status run(struct dp_stream *s, const struct dp_dense_key *key,
 
     if (own) {
         dp_gemm(&gemm, s->threads);
-    } else {
+    } else if (!dp_few_rows(s->threads, &gemm.product)) {
         dp_matmul_onednn(s->threads, &gemm.product);
     }
     return DP_OK;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "runtime/data/sample_reader.h"
 #include "tests/support/read_source.h"
 
 enum { CLASSES = 10 };
@@ -65,6 +66,27 @@ static void synthetic_rows_depend_on_the_seed_alone(void **state)
     outcome_free(&a);
 }
 
+/* Of eleven rows two are of one class. */
+static void synthetic_rows_of_one_class_differ(void **state)
+{
+    const struct dp_source_config config = synthetic_config(784, 28, 28, 1);
+    struct outcome o = run_source_well("synthetic", &config);
+    int pairs = 0;
+    (void)state;
+
+    assert_non_null(o.images[0]);
+    for (size_t row = 0; row <= CLASSES; row++) {
+        for (size_t other = 0; other < row; other++) {
+            if (o.labels[0][row] == o.labels[0][other]) {
+                assert_memory_not_equal(o.images[0] + row * 784, o.images[0] + other * 784, 784);
+                pairs++;
+            }
+        }
+    }
+    assert_true(pairs > 0);
+    outcome_free(&o);
+}
+
 /* The pattern of a class is four by four cells, of which each has one grey value: pixels of a cell
  * have one mean, others have others. Means of 200 pixels are off by 4 (one standard deviation). */
 static void synthetic_classes_are_patterns_of_four_by_four_cells(void **state)
@@ -94,6 +116,18 @@ static void synthetic_classes_are_patterns_of_four_by_four_cells(void **state)
     }
     assert_true(within < 6 && across > 3 * within);
     outcome_free(&o);
+}
+
+/* It is made at once: there are no samples to read one by one. */
+static void synthetic_needs_no_memory_of_readers(void **state)
+{
+    const struct dp_source_config config = synthetic_config(784, 28, 28, 1);
+    struct dp_samples *samples = NULL;
+    (void)state;
+
+    assert_int_equal(dp_samples_open("synthetic", &config, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_need(samples), 0);
+    dp_samples_close(samples);
 }
 
 static void synthetic_has_default_counts(void **state)
@@ -220,7 +254,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_source_has_all_functions_and_a_line_of_help),
         cmocka_unit_test(synthetic_rows_depend_on_the_seed_alone),
+        cmocka_unit_test(synthetic_rows_of_one_class_differ),
         cmocka_unit_test(synthetic_classes_are_patterns_of_four_by_four_cells),
+        cmocka_unit_test(synthetic_needs_no_memory_of_readers),
         cmocka_unit_test(synthetic_has_default_counts),
         cmocka_unit_test(synthetic_classes_can_be_learnt),
         cmocka_unit_test(open_survives_every_failed_allocation),

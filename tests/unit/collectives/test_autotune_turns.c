@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,10 +19,12 @@
 #include "tests/support/local_world.h"
 #include "tests/support/stderr_text.h"
 
-/* One bucket of a megabyte, and the tail. */
-enum { TRAINED = 262144, TOTAL = TRAINED + DP_BLOCK, MS = 1000000 };
+/* Buckets of 128 KB and of a megabyte, the last one first, and the tail. */
+enum { LARGE = 262144, SMALL = 32768, TRAINED = LARGE + SMALL, TOTAL = TRAINED + DP_BLOCK };
+enum { MS = 1000000 };
 
-static const struct dp_tensor tensors[] = {{.name = "a", .count = TRAINED}};
+static const struct dp_tensor tensors[] = {{.name = "a", .count = LARGE},
+                                           {.name = "b", .begin = LARGE, .count = SMALL}};
 
 /* Of a rank, which is a thread. It is looked at when autotuning begins, and when each turn begins
  * and ends, a millisecond later. */
@@ -60,11 +63,14 @@ static dp_status open_none(void *state, struct dp_group *group, size_t max_count
     return DP_OK;
 }
 
+static atomic_int turns_of_small, turns_of_large; /* buckets */
+
 static dp_status sum_quickly(void *state, struct dp_slice data, enum dp_keep keep)
 {
     (void)state;
-    (void)data;
     (void)keep;
+    atomic_fetch_add(&turns_of_small, data.count == SMALL);
+    atomic_fetch_add(&turns_of_large, data.count == LARGE);
     clock_ns -= MS / 4;
     return DP_OK;
 }
@@ -141,7 +147,7 @@ static struct dp_bucket_plan *planned(void)
 {
     struct dp_bucket_plan *plan = NULL;
 
-    assert_int_equal(dp_bucket_plan_create(tensors, 1, TRAINED, TOTAL,
+    assert_int_equal(dp_bucket_plan_create(tensors, 2, TRAINED, TOTAL,
                                            &(struct dp_bucket_sizes){64, 64, false}, &plan),
                      DP_OK);
     return plan;
@@ -162,6 +168,7 @@ static void behind_one_that_dropped_out_all_have_their_turns(void **state)
     assert_non_null(strstr(result.why, ", ring "));
     assert_null(strstr(result.why, ", ring about "));
     assert_non_null(strstr(result.why, ", slow about "));
+    assert_true(atomic_load(&turns_of_small) > 0 && atomic_load(&turns_of_large) > 0);
     dp_bucket_plan_destroy(plan);
 }
 

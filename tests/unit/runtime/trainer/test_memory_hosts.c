@@ -57,6 +57,18 @@ static void check_hosts(const struct dp_memory_plan *plan, size_t bytes, dp_stat
     assert_int_equal(wrong, 0);
 }
 
+static int count_of(const char *what)
+{
+    const char *at = stderr_text;
+    int count = 0;
+
+    while ((at = strstr(at, what)) != NULL) {
+        at++;
+        count++;
+    }
+    return count;
+}
+
 /* Four ranks would not fit into either. */
 static void the_ranks_of_a_host_count_and_no_others(void **state)
 {
@@ -76,6 +88,24 @@ static void the_ranks_of_a_host_count_and_no_others(void **state)
     assert_non_null(strstr(stderr_text, "available: 2 ranks will need about "));
     check_hosts(&plan, (size_t)1 << 29, DP_ERR_UNAVAILABLE);
     assert_non_null(strstr(stderr_text, " available for 2 ranks: data need 1.0 GiB, "));
+    small_run_destroy(&run);
+}
+
+static void one_rank_of_each_host_warns(void **state)
+{
+    const struct dp_memory_ranks pair = {.trainers = 2, .first = true, .leads = true};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    plan = plan_of(&run, RANKS);
+    plan.data_bytes = 0; /* which are the first one's: all ranks expect as much */
+    dp_memory_plan_host(&plan, &pair, 0, bytes);
+    check_hosts(&plan, dp_memory_plan_sum(bytes) - bytes[DP_MEM_OTHER] / 2, DP_OK);
+    assert_int_equal(count_of("available: 2 ranks will need about "), 2);
     small_run_destroy(&run);
 }
 
@@ -219,6 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_ranks_of_a_host_count_and_no_others, scratch_create,
+                                        scratch_destroy),
+        cmocka_unit_test_setup_teardown(one_rank_of_each_host_warns, scratch_create,
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_host_knows_whether_its_trainers_and_servers_fit,
                                         scratch_create, scratch_destroy),

@@ -86,6 +86,20 @@ static void a_wait_ends_when_it_is_cancelled(void **state)
     assert_false(dp_backoff_wait(&p));
 }
 
+static void a_wait_begins_with_its_first_iteration(void **state)
+{
+    const uint64_t before = dp_now_ns();
+    struct dp_backoff p = {.spin_ns = DP_SPIN_NS};
+    uint64_t begin_ns;
+    (void)state;
+
+    assert_true(dp_backoff_wait(&p));
+    begin_ns = p.begin_ns;
+    assert_true(begin_ns >= before && p.waited_ns == 0);
+    assert_true(dp_backoff_wait(&p));
+    assert_true(p.begin_ns == begin_ns);
+}
+
 static void the_pace_of_a_wire_is_measured_by_waits_for_long_messages(void **state)
 {
     struct dp_wire_pace pace = {0};
@@ -112,6 +126,7 @@ int main(void)
         cmocka_unit_test(a_predicted_wait_sleeps_for_half_of_the_rest),
         cmocka_unit_test(spinning_ends_by_the_clock_however_long_a_check_takes),
         cmocka_unit_test(a_wait_ends_when_it_is_cancelled),
+        cmocka_unit_test(a_wait_begins_with_its_first_iteration),
         cmocka_unit_test(the_pace_of_a_wire_is_measured_by_waits_for_long_messages),
     };
 

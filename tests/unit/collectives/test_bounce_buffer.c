@@ -1,6 +1,6 @@
 /*
  * test_bounce_buffer.c - codes of a device with memory of its own, in memory of the host: what is
- * pinned for their copies.
+ * pinned for their copies, and where those of others land.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "collectives/compressors/bounce_buffer.h"
+#include "collectives/compressors/codec_sum.h"
 #include "tests/support/local_world.h"
 
 enum { BYTES = 1000 };
@@ -34,23 +34,36 @@ static void note_unpin(void *memory)
     noted.unpins += memory == noted.memory;
 }
 
+/* A device, and a stream of it for codes. */
+struct far {
+    struct dp_device device;
+    struct dp_stream codes;
+    struct dp_comm comm;
+};
+
+static void begin_far(struct far *far, struct dp_group *group)
+{
+    far->device = *group->stream->device;
+    far->device.host_memory = false;
+    far->device.pin = note_pin;
+    far->device.unpin = note_unpin;
+    far->codes = *group->stream;
+    far->codes.device = &far->device;
+    far->comm = (struct dp_comm){.group = group, .codes = &far->codes};
+}
+
 /* Memory that ranks share is no device's own, whose memory of the host is pinned from the start. */
 static size_t opens_buffers(struct dp_group *group, const void *arg)
 {
-    struct dp_device far = *group->stream->device;
-    struct dp_stream codes = *group->stream;
-    struct dp_comm comm = {.group = group, .codes = &codes};
+    struct far far;
     size_t wrong = 0;
     (void)arg;
 
-    far.host_memory = false;
-    far.pin = note_pin;
-    far.unpin = note_unpin;
-    codes.device = &far;
+    begin_far(&far, group);
     for (int shared = 0; shared < 2; shared++) {
         struct dp_bounce_buffer bounce;
         noted.pins = noted.unpins = 0;
-        if (dp_bounce_buffer_open(&bounce, &comm, BYTES, shared != 0) != DP_OK) {
+        if (dp_bounce_buffer_open(&bounce, &far.comm, BYTES, shared != 0) != DP_OK) {
             return 1;
         }
         wrong += noted.pins != shared;
@@ -59,6 +72,38 @@ static size_t opens_buffers(struct dp_group *group, const void *arg)
         wrong += noted.unpins != shared;
     }
     return wrong;
+}
+
+static size_t bytes_of_code(const void *context, size_t count)
+{
+    (void)context;
+    return count;
+}
+
+static size_t opens_sum_of_codes(struct dp_group *group, const void *arg)
+{
+    static const struct dp_codec codec = {.bytes = bytes_of_code};
+    struct dp_codec_sum sum;
+    struct far far;
+    size_t wrong;
+    (void)arg;
+
+    begin_far(&far, group);
+    if (dp_codec_sum_open(&sum, &far.comm, &codec, BYTES) != DP_OK) {
+        return 1;
+    }
+    wrong = sum.landed == NULL || sum.landed == sum.mine.host;
+    dp_codec_sum_close(&sum);
+    return wrong;
+}
+
+static void codes_of_others_land_in_memory_of_the_device(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, opens_sum_of_codes, NULL), 0);
+    assert_int_equal(dp_mem_live(), live);
 }
 
 static void only_memory_that_ranks_share_is_pinned(void **state)
@@ -73,6 +118,7 @@ static void only_memory_that_ranks_share_is_pinned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_of_others_land_in_memory_of_the_device),
         cmocka_unit_test(only_memory_that_ranks_share_is_pinned),
     };
     return cmocka_run_group_tests_name("bounce_buffer", tests, NULL, NULL);

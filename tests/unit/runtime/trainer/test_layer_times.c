@@ -48,10 +48,37 @@ static void a_step_is_so_many_of_the_pass_that_is_measured(void **state)
     small_run_destroy(&runs[1]);
 }
 
+static size_t measures_lanes(struct dp_group *group, const void *run)
+{
+    struct dp_layer_times times = {.layers = NULL};
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = small_run_trainer(run, group, 1, &t) != DP_OK ||
+                   dp_trainer_step(t, &report) != DP_OK ||
+                   dp_layer_times_measure(t, 0.0, &times) != DP_OK || times.count == 0;
+
+    wrong += times.larger_cost != 0.0;
+    dp_free(times.layers);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void with_lanes_no_larger_batch_is_measured(void **state)
+{
+    static const char *const lanes[] = {"train.global_batch=8", "train.lanes=2", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, lanes), 0);
+    assert_int_equal(on_local_ranks(1, measures_lanes, &run), 0);
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_so_many_of_the_pass_that_is_measured),
+        cmocka_unit_test(with_lanes_no_larger_batch_is_measured),
     };
     return cmocka_run_group_tests_name("layer_times", tests, NULL, NULL);
 }

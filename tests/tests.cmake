@@ -153,9 +153,9 @@ endif()
 # that read files are compiled for it; warnings of clang about all others: .clang-tidy.
 if(DP_SANITIZE MATCHES "fuzzer")
   set(dp_fuzzed kernels/algo_choices.c)
-  foreach(room models runtime/checkpoint runtime/config runtime/data runtime/data/formats
-      runtime/data/pictures runtime/data/records runtime/data/remote runtime/optim runtime/report
-      runtime/report/files runtime/report/record runtime/run/plan)
+  foreach(room models models/layers models/pass runtime/checkpoint runtime/config runtime/data
+      runtime/data/formats runtime/data/pictures runtime/data/records runtime/data/remote
+      runtime/optim runtime/report runtime/report/files runtime/report/record runtime/run/plan)
     file(GLOB sources CONFIGURE_DEPENDS ${room}/*.c)
     list(APPEND dp_fuzzed ${sources})
   endforeach()

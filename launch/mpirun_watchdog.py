@@ -103,34 +103,40 @@ def is_noise(line):
         pattern.fullmatch(line) for pattern in (UNREACHED, MORE_SENT))
 
 
+def next_piece(kept, more):
+    """(a line, or lines between rules, that comes next; whether it is left out); None while that
+    may depend on what is still to come."""
+    line = kept[: kept.find(b"\n") + 1] or kept
+    if may_be_noise(line):
+        return None if more and not line.endswith(b"\n") else (line, is_noise(line))
+    if line != RULE and not RULE.startswith(line):
+        return line, False
+    end = kept.find(b"\n" + RULE) + 1
+    if end == 0 and more and len(kept) < 8192:
+        return None
+    piece = kept[: end + len(RULE)] if end > 0 else line
+    return piece, end > 0 and any(text in piece for text in BANNERS)
+
+
 def copy_without_banner(source, target):
-    """All that comes, at once but for what may be a banner, until nothing more can come."""
-    kept = b""  # the beginning of a banner, or of a line that may be its first one, or MPICH's
-    left_out = False  # the last was a banner: a NUL may come after it
+    """All that comes, at once but for what may be a banner, until nothing more can come. PRRTE ends
+    texts with a NUL, which may come after a line of a rank."""
+    kept = b""  # the beginning of a banner, or of a line that may be left out; NULs before it
+    left_out = False  # the last piece was: a NUL may come after it
     while True:
         data = os.read(source, 65536)
         kept += data
         out = b""
         while kept:
-            if left_out and kept.startswith(b"\0"):
-                kept = kept[1:]
-                continue
-            line = kept[: kept.find(b"\n") + 1] or kept
-            if may_be_noise(line):
-                if data and not line.endswith(b"\n"):
-                    break
-                out, kept = out + (b"" if is_noise(line) else line), kept[len(line):]
-                continue
-            if line != RULE and not RULE.startswith(line):
-                out, kept, left_out = out + line, kept[len(line):], False
-                continue
-            end = kept.find(b"\n" + RULE) + 1
-            if end == 0 and data and len(kept) < 8192:
-                break  # the rest is still to come
-            block = kept[: end + len(RULE)] if end > 0 else line
-            kept = kept[len(block):]
-            left_out = end > 0 and any(text in block for text in BANNERS)
-            out += b"" if left_out else block
+            bare = kept.lstrip(b"\0")
+            nuls = b"" if left_out else kept[: len(kept) - len(bare)]
+            found = next_piece(bare, data) if bare else None if data else (b"", False)
+            if found is None:
+                kept = nuls + bare
+                break
+            piece, left_out = found
+            out += b"" if left_out else nuls + piece
+            kept = bare[len(piece):]
         with contextlib.suppress(OSError):
             while out:
                 out = out[os.write(target, out):]

@@ -9,6 +9,7 @@
 #ifndef DP_KERNELS_CPU_MATMUL_H
 #define DP_KERNELS_CPU_MATMUL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/ops.h"
@@ -36,5 +37,8 @@ struct dp_matmul dp_dense_product(const struct dp_dense_key *key, float *c, cons
 
 void dp_matmul_blas(int threads, const struct dp_matmul *product);
 void dp_matmul_onednn(int threads, const struct dp_matmul *product);
+
+/* Whether dp_matmul_onednn() adds in the order that gemm/few_rows.h has, too. */
+bool dp_matmul_onednn_is_known(void);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/system/crowd.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if DP_HAVE_ONEDNN && defined(__x86_64__) && defined(__GNUC__)
 
 #include <immintrin.h>
 #include <string.h>
@@ -205,7 +205,8 @@ bool dp_few_rows(int threads, const struct dp_matmul *p)
     if (!dp_crowd_is() || threads != 1 || rows < FEWEST || rows > MOST || p->m < 2 || p->n < 2 ||
         p->k < 2 || (weights ? p->order_b == DP_TRANSPOSED : p->keep != 0) ||
         __builtin_cpu_supports("avx512f") == 0 || __builtin_cpu_supports("avx512bw") == 0 ||
-        __builtin_cpu_supports("avx512vl") == 0 || __builtin_cpu_supports("avx512dq") == 0) {
+        __builtin_cpu_supports("avx512vl") == 0 || __builtin_cpu_supports("avx512dq") == 0 ||
+        !dp_matmul_onednn_is_known()) {
         return false;
     }
     if (weights) {

@@ -20,7 +20,8 @@
 
 /* Computes the product where ranks crowd (base/system/crowd.h), if it has 2 to 15 samples and the
  * processor can, and returns whether it has. With a core for each rank oneDNN is up to three times
- * as fast. */
+ * as fast. Another version of oneDNN may add in another order: then nothing is computed here, or
+ * bits would depend on the number of ranks. */
 bool dp_few_rows(int threads, const struct dp_matmul *product);
 
 #endif

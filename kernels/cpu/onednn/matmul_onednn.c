@@ -20,3 +20,11 @@ void dp_matmul_onednn(int threads, const struct dp_matmul *p)
         dp_matmul_blas(threads, p);
     }
 }
+
+bool dp_matmul_onednn_is_known(void)
+{
+    const dnnl_version_t *version = dnnl_version();
+
+    return version->major == 2 && version->minor == 6 &&
+           (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}

@@ -123,7 +123,7 @@ static const struct dp_option train_options[] = {
     DP_DOUBLE(TRAIN, hang_timeout_s, "0",    0, 86400,
               "s without progress that end a run; 0: five times the slowest step, >= 10"),
     DP_DOUBLE(TRAIN, unseen_timeout_s, "300", 1, 86400,
-              "the same where storage or hosts may be at work: start, saving, between steps"),
+              "the same where storage or hosts may work: start, saving, between steps"),
     DP_INT(   TRAIN, check_every,    "100",  0, INT_HIGH,
               "steps between comparisons of all weights over ranks; 0: only slices of them"),
     DP_INT(   TRAIN, verify_sums,    "0",    0, INT_HIGH,

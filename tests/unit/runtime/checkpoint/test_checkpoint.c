@@ -19,8 +19,8 @@
 #include "base/mem.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/checkpoint/checkpoint_save.h"
+#include "tests/support/files/small_checkpoint.h"
 #include "tests/support/scratch.h"
-#include "tests/support/small_checkpoint.h"
 
 static void a_saved_checkpoint_is_whole_and_the_latest(void **state)
 {

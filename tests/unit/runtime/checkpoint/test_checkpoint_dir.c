@@ -18,8 +18,8 @@
 #include "base/system/process_tag.h"
 #include "runtime/checkpoint/checkpoint_dir.h"
 #include "runtime/checkpoint/checkpoint_save.h"
+#include "tests/support/files/small_checkpoint.h"
 #include "tests/support/scratch.h"
-#include "tests/support/small_checkpoint.h"
 #include "tests/support/stderr_text.h"
 
 static void the_newest_are_kept_and_the_rest_deleted(void **state)

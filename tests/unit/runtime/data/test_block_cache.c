@@ -21,8 +21,8 @@
 #include "runtime/data/records/pack.h"
 #include "runtime/data/sample_reader.h"
 #include "runtime/data/window.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
 
 enum {
     ROWS = 700,

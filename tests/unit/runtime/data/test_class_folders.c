@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/formats/class_folders.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 static char folder[64];
 

@@ -16,8 +16,8 @@
 
 #include "base/log.h"
 #include "runtime/data/formats/idx.h"
-#include "tests/support/idx_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/idx_files.h"
+#include "tests/support/files/read_source.h"
 
 /* Most bytes that a read gives; and the most that have been asked for of the place that they go to,
  * which has 64 KB in all. 0: as many as are wanted. */

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "tests/support/idx_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/idx_files.h"
+#include "tests/support/files/read_source.h"
 
 static struct dp_source_config config_of(int height, int width)
 {

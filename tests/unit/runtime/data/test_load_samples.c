@@ -22,7 +22,7 @@
 #include "base/trace.h"
 #include "runtime/data/load_samples.h"
 #include "runtime/data/sample_reader.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 enum { SIDE = 6, BYTES = SIDE * SIDE * 3, PER_CLASS = 40, TRAIN = 2 * PER_CLASS, TEST = 10 };
 enum { ALL = TRAIN + TEST };

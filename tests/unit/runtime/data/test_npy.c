@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/data/formats/npy.h"
-#include "tests/support/array_files.h"
+#include "tests/support/files/array_files.h"
 
 static struct dp_npy npy;
 static struct dp_problem problem;

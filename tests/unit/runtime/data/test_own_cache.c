@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/records/shard_cache.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 static char root[64];
 

@@ -18,8 +18,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/records/pack.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
 
 enum { ROWS = 700, TEST = 40, FEATURES = 30 };
 

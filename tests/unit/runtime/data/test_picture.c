@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "runtime/data/pictures/picture.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 static struct picture_bytes file;
 static struct dp_jpeg *jpeg;

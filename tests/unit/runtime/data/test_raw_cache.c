@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "runtime/data/sample_reader.h"
 #include "runtime/data/stream/raw_cache.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 #include "tests/support/scratch.h"
 
 /* More than one thread takes at once, and not a multiple of that. */

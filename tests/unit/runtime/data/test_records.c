@@ -18,9 +18,9 @@
 #include "runtime/data/pictures/picture.h"
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 enum { ROWS = 700, FEATURES = 300, TEST = 40 };
 

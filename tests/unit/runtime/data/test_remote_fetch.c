@@ -22,9 +22,9 @@
 #include "runtime/data/records/shard_origin.h"
 #include "runtime/data/remote/remote.h"
 #include "runtime/data/sample_reader.h"
-#include "tests/support/array_files.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
 #include "tests/support/http_server.h"
-#include "tests/support/picture_files.h"
 #include "tests/support/same_blocks.h"
 #include "tests/support/scratch.h"
 

@@ -20,8 +20,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/sample_file.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
 #include "tests/support/scratch.h"
 
 enum { PIECE = 1 << 16 /* what is read at once */, SIDE = 4, IMAGE = SIDE * SIDE * 3, MOST = 64 };

@@ -22,9 +22,9 @@
 #include "base/files/disk.h"
 #include "runtime/data/records/inspect.h"
 #include "runtime/data/records/pack.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 enum { ROWS = 1600, FEATURES = 300, TWO_SHARDS = 1800000 };
 

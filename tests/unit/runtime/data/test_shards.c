@@ -23,9 +23,9 @@
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
 #include "runtime/data/records/shard_cache.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 #include "tests/support/same_blocks.h"
 
 enum { ROWS = 700, FEATURES = 300, SHARDS = 3, NAMES = 5 };

@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "runtime/data/sample_reader.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/read_source.h"
 
 enum { CLASSES = 10 };
 

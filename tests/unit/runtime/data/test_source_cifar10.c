@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/formats/cifar10.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 static const char names[] =
     "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n";

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 static char folder[64];
 

@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 enum { ROWS = 6, TEST_ROWS = 2, SIDE = 4, PIXELS = SIDE * SIDE * 3, FEATURES = 5 };
 

@@ -16,9 +16,9 @@
 
 #include "base/log.h"
 #include "runtime/data/records/pack.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, TRAIN = 30, TEST = 12, CLASSES = 10 };
 

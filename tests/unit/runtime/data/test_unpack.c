@@ -15,9 +15,9 @@
 #include "base/mem.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/unpack.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
-#include "tests/support/read_source.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
+#include "tests/support/files/read_source.h"
 
 enum { TRAIN = 300, TEST = 40, FEATURES = 300 };
 

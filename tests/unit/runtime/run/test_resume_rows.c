@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "tests/support/edited_checkpoint.h"
+#include "tests/support/files/edited_checkpoint.h"
 #include "tests/support/stderr_text.h"
 #include "tests/support/whole_run.h"
 

@@ -19,9 +19,9 @@
 
 #include "base/mem.h"
 #include "runtime/config/config_load.h"
-#include "tests/support/golden_file.h"
+#include "tests/support/files/golden_file.h"
+#include "tests/support/files/read_source.h"
 #include "tests/support/local_world.h"
-#include "tests/support/read_source.h"
 #include "tests/support/share_of_cases.h"
 #include "tests/support/tested_device.h"
 

@@ -29,6 +29,14 @@ static struct dp_memory_plan plan_of(const struct small_run *run, int trainers)
                                    .data_bytes = (size_t)1 << 30};
 }
 
+/* A folder for what memory there is, a run, and the plan of its trainers. */
+static struct dp_memory_plan begin(struct small_run *run, const char *const *sets, int trainers)
+{
+    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
+    assert_int_equal(small_run_create(run, small_own_norm, sets), 0);
+    return plan_of(run, trainers);
+}
+
 struct asked {
     const struct dp_memory_plan *plan;
     dp_status expected;
@@ -78,9 +86,7 @@ static void the_ranks_of_a_host_count_and_no_others(void **state)
     struct dp_memory_plan plan;
     (void)state;
 
-    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
-    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
-    plan = plan_of(&run, RANKS);
+    plan = begin(&run, NULL, RANKS);
     dp_memory_plan_host(&plan, &pair, 0, bytes);
     check_hosts(&plan, dp_memory_plan_sum(bytes), DP_OK);
     assert_string_equal(stderr_text, "");
@@ -99,9 +105,7 @@ static void one_rank_of_each_host_warns(void **state)
     struct dp_memory_plan plan;
     (void)state;
 
-    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
-    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
-    plan = plan_of(&run, RANKS);
+    plan = begin(&run, NULL, RANKS);
     plan.data_bytes = 0; /* which are the first one's: all ranks expect as much */
     dp_memory_plan_host(&plan, &pair, 0, bytes);
     check_hosts(&plan, dp_memory_plan_sum(bytes) - bytes[DP_MEM_OTHER] / 2, DP_OK);
@@ -135,9 +139,7 @@ static void a_host_knows_whether_its_trainers_and_servers_fit(void **state)
     struct fitting f = {.plan = &plan};
     (void)state;
 
-    assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
-    assert_int_equal(small_run_create(&run, small_own_norm, sets), 0);
-    plan = plan_of(&run, RANKS - 1);
+    plan = begin(&run, sets, RANKS - 1);
     for (int i = 0; i < 2; i++) {
         size_t bytes[DP_MEM_PURPOSE_COUNT];
         dp_memory_plan_host(&plan, &hosts[i], 0, bytes);

@@ -17,7 +17,7 @@
 #include "kernels/ops.h"
 #include "runtime/data/pictures/resize.h"
 #include "runtime/data/stream/row_maker.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 enum { ROWS = 6, SAMPLE = 3 };
 

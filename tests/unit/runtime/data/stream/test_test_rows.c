@@ -19,8 +19,8 @@
 #include "runtime/data/row_print.h"
 #include "runtime/data/source.h"
 #include "runtime/data/stream/test_rows.h"
-#include "tests/support/array_files.h"
-#include "tests/support/picture_files.h"
+#include "tests/support/files/array_files.h"
+#include "tests/support/files/picture_files.h"
 #include "tests/support/scratch.h"
 
 enum { TRAIN = 4, TEST = 60, FEATURES = 5, ROW = FEATURES * sizeof(float), USERS = 3 };

@@ -2,8 +2,8 @@
  * golden_file.h - training steps as PyTorch made them in float64 (tests/golden/README.md), and how
  * far from them a trainer of ours ends up.
  */
-#ifndef DP_TESTS_SUPPORT_GOLDEN_FILE_H
-#define DP_TESTS_SUPPORT_GOLDEN_FILE_H
+#ifndef DP_TESTS_SUPPORT_FILES_GOLDEN_FILE_H
+#define DP_TESTS_SUPPORT_FILES_GOLDEN_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

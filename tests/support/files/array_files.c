@@ -1,4 +1,4 @@
-#include "tests/support/array_files.h"
+#include "tests/support/files/array_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 enum { PREAMBLE = 10, ALIGN = 64 };
 

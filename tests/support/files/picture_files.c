@@ -1,6 +1,6 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 
-#include "tests/support/picture_files.h"
+#include "tests/support/files/picture_files.h"
 
 #include <ftw.h>
 #include <png.h>

@@ -6,8 +6,8 @@
  *
  * Header only; after <cmocka.h> and what it wants.
  */
-#ifndef DP_TESTS_SUPPORT_EDITED_CHECKPOINT_H
-#define DP_TESTS_SUPPORT_EDITED_CHECKPOINT_H
+#ifndef DP_TESTS_SUPPORT_FILES_EDITED_CHECKPOINT_H
+#define DP_TESTS_SUPPORT_FILES_EDITED_CHECKPOINT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

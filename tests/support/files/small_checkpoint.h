@@ -3,8 +3,8 @@
  *
  * Header only; after <cmocka.h> and what it wants.
  */
-#ifndef DP_TESTS_SUPPORT_SMALL_CHECKPOINT_H
-#define DP_TESTS_SUPPORT_SMALL_CHECKPOINT_H
+#ifndef DP_TESTS_SUPPORT_FILES_SMALL_CHECKPOINT_H
+#define DP_TESTS_SUPPORT_FILES_SMALL_CHECKPOINT_H
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /*
  * array_files.h - for tests: files of the sources npy, csv and cifar10.
  */
-#ifndef DP_TESTS_SUPPORT_ARRAY_FILES_H
-#define DP_TESTS_SUPPORT_ARRAY_FILES_H
+#ifndef DP_TESTS_SUPPORT_FILES_ARRAY_FILES_H
+#define DP_TESTS_SUPPORT_FILES_ARRAY_FILES_H
 
 #include <stddef.h>
 

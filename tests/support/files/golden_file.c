@@ -1,4 +1,4 @@
-#include "tests/support/golden_file.h"
+#include "tests/support/files/golden_file.h"
 
 #include <math.h>
 #include <stdio.h>

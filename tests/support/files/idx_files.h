@@ -2,8 +2,8 @@
  * idx_files.h - for tests: makes small data sets of four IDX files in a folder of their own, whose
  * bytes a test can change before they are written.
  */
-#ifndef DP_TESTS_SUPPORT_IDX_FILES_H
-#define DP_TESTS_SUPPORT_IDX_FILES_H
+#ifndef DP_TESTS_SUPPORT_FILES_IDX_FILES_H
+#define DP_TESTS_SUPPORT_FILES_IDX_FILES_H
 
 #include <setjmp.h>
 #include <stdarg.h>

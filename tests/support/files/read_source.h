@@ -1,8 +1,8 @@
 /*
  * read_source.h - for tests: opens, loads and closes a data source, and keeps the result.
  */
-#ifndef DP_TESTS_SUPPORT_READ_SOURCE_H
-#define DP_TESTS_SUPPORT_READ_SOURCE_H
+#ifndef DP_TESTS_SUPPORT_FILES_READ_SOURCE_H
+#define DP_TESTS_SUPPORT_FILES_READ_SOURCE_H
 
 #include <setjmp.h>
 #include <stdarg.h>

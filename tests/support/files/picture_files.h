@@ -1,8 +1,8 @@
 /*
  * picture_files.h - for tests: PNG and JPEG files, and folders of them.
  */
-#ifndef DP_TESTS_SUPPORT_PICTURE_FILES_H
-#define DP_TESTS_SUPPORT_PICTURE_FILES_H
+#ifndef DP_TESTS_SUPPORT_FILES_PICTURE_FILES_H
+#define DP_TESTS_SUPPORT_FILES_PICTURE_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>

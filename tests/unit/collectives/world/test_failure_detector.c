@@ -1,4 +1,5 @@
 /* test_failure_detector.c - a dead rank is reported, whatever this rank is doing. */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -284,7 +285,7 @@ struct hung {
     int err;
 };
 
-static struct hung hang(int who)
+static struct hung hang(int who, const atomic_bool *shrinks)
 {
     int err[2], broken[2];
     struct hung hung;
@@ -297,16 +298,17 @@ static struct hung hang(int who)
     if (hung.pid == 0) {
         atomic_int cancel = 0;
         const struct dp_failure_detector_config config = {
-            .cancel = &cancel, .lost = lost, .abort = note_abort};
+            .cancel = &cancel, .lost = lost, .abort = note_abort, .shrinks = shrinks};
         struct dp_failure_detector *detector;
+        int failed = 0;
 
         atomic_store(&dead, who);
         (void)dup2(err[1], STDERR_FILENO);
         if (dp_failure_detector_create(&config, &detector) == DP_OK) {
-            (void)!write(broken[1], "", 1);
-            (void)!write(broken[1], "", 1);
+            failed += write(broken[1], "", 1) == -1 && errno == EPIPE;
+            failed += write(broken[1], "", 1) == -1 && errno == EPIPE;
         }
-        _exit(0);
+        _exit(failed);
     }
     (void)close(err[1]);
     (void)close(broken[1]);
@@ -336,11 +338,28 @@ static void check_hung(const struct hung *hung, const char *text)
 
 static void a_rank_that_writes_to_a_dead_one_reports_and_ends(void **state)
 {
-    const struct hung known = hang(2), unknown = hang(-1);
+    static const atomic_bool shrinks = false;
+    const struct hung known = hang(2, NULL), unknown = hang(-1, &shrinks);
     (void)state;
 
     check_hung(&known, "rank 2 (h7) has died");
     check_hung(&unknown, "the connection to another rank is broken");
+}
+
+/* Whoever wrote learns of it, and may write again. */
+static void where_ranks_go_on_a_write_to_a_dead_one_fails_and_no_more(void **state)
+{
+    static const atomic_bool shrinks = true;
+    const struct hung hung = hang(-1, &shrinks);
+    int status = -1;
+    char said;
+    (void)state;
+
+    assert_int_equal(waitpid(hung.pid, &status, 0), hung.pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 2);
+    assert_int_equal(read(hung.err, &said, 1), 0);
+    (void)close(hung.err);
 }
 
 /* A process whose stderr nobody reads; `handler` is what SIGPIPE does without a failure detector.
@@ -442,6 +461,7 @@ int main(void)
         cmocka_unit_test(ranks_without_progress_end_the_job_after_a_report),
         cmocka_unit_test(nothing_is_checked_after_the_end),
         cmocka_unit_test(a_rank_that_writes_to_a_dead_one_reports_and_ends),
+        cmocka_unit_test(where_ranks_go_on_a_write_to_a_dead_one_fails_and_no_more),
         cmocka_unit_test(unread_output_is_not_a_dead_rank),
         cmocka_unit_test(after_the_end_a_broken_pipe_has_its_old_effect),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),

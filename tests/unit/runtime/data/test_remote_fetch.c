@@ -2,6 +2,7 @@
  * test_remote_fetch.c - files are fetched whole over connections that break off and are shared, and
  * records are read from a server as from a folder.
  */
+#define _DEFAULT_SOURCE /* syscall() */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -31,6 +34,39 @@
 enum { ROWS = 700, FEATURES = 300, FILE_MOST = 1 << 18, THREADS = 7 };
 
 static char root[64], packed[80], cache[80], address[80];
+
+/* ---- pauses, which only the clock sees ---- */
+
+enum { NAPS = 64 };
+
+static struct {
+    int count, ms[NAPS];
+    int longer; /* so many times as long as asked for; 0: as others are */
+    atomic_llong ns;
+} naps;
+
+int nanosleep(const struct timespec *requested_time, struct timespec *remaining)
+{
+    const long long ns = requested_time->tv_sec * 1000000000LL + requested_time->tv_nsec;
+
+    if (naps.longer == 0) {
+        return (int)syscall(SYS_nanosleep, requested_time, remaining);
+    }
+    assert_true(naps.count < NAPS);
+    naps.ms[naps.count++] = (int)(ns / 1000000);
+    atomic_fetch_add(&naps.ns, ns * naps.longer);
+    return 0;
+}
+
+int clock_gettime(clockid_t clock_id, struct timespec *tp)
+{
+    const int result = (int)syscall(SYS_clock_gettime, clock_id, tp);
+    const long long ns = atomic_load(&naps.ns) + tp->tv_nsec;
+
+    tp->tv_sec += (time_t)(ns / 1000000000);
+    tp->tv_nsec = (long)(ns % 1000000000);
+    return result;
+}
 
 /* ---- the server: files of `packed` ---- */
 
@@ -161,6 +197,8 @@ static int obey_no_rule(void **state)
     rules.busy = false;
     rules.zeros = 0;
     atomic_store(&rules.refuses, -1);
+    naps.count = 0;
+    naps.longer = 0;
     return 0;
 }
 
@@ -207,19 +245,51 @@ static void a_fetch_goes_on_where_it_broke_off(void **state)
     assert_int_equal(atomic_load(&http_server.connections), before + 3);
 }
 
-/* After 0.1 and 0.2 s, and once more at the end: a slow machine tries less often. */
+/* Up to 5 s, for two minutes: 29 times, or less where the test itself takes seconds. */
 static void a_busy_server_is_asked_less_and_less_often(void **state)
 {
+    static const int pauses[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000};
     const struct dp_remote_want want = {.name = "index.json", .begin = 0, .end = 1, .take = take};
     struct dp_remote *remote = NULL;
     (void)state;
 
     rules.busy = true;
+    naps.longer = 1;
     atomic_store(&rules.tries, 0);
-    assert_int_equal(dp_remote_open(address, 0.35, &remote), DP_OK);
+    assert_int_equal(dp_remote_open(address, 120, &remote), DP_OK);
     assert_int_equal(dp_remote_get(remote, &want), DP_ERR_NOINPUT);
     dp_remote_close(remote);
-    assert_in_range(atomic_load(&rules.tries), 1, 4);
+    assert_int_equal(atomic_load(&rules.tries), naps.count + 1);
+    assert_in_range(naps.count, 26, 29);
+    for (size_t i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
+        assert_int_equal(naps.ms[i], pauses[i]);
+    }
+}
+
+/* Each nap takes most of the patience, so that two in a row take more. */
+static void patience_begins_anew_with_all_that_comes(void **state)
+{
+    enum { BEGIN = 1000, END = 1100, PIECE = 25 };
+    static struct taken taken;
+    const struct dp_remote_want want = {
+        .name = "shard-00000.rec", .begin = BEGIN, .end = END, .take = take, .context = &taken};
+    struct dp_remote *remote = NULL;
+    (void)state;
+
+    rules.most = PIECE;
+    naps.longer = 900; /* 90 s in place of 0.1 s */
+    assert_int_equal(dp_remote_open(address, 120, &remote), DP_OK);
+    assert_int_equal(dp_remote_get(remote, &want), DP_OK);
+    assert_int_equal(taken.count, END - BEGIN);
+    assert_int_equal(naps.count, (END - BEGIN) / PIECE - 1);
+    for (int i = 0; i < naps.count; i++) {
+        assert_int_equal(naps.ms[i], 100);
+    }
+    rules.busy = true;
+    naps.count = 0;
+    assert_int_equal(dp_remote_get(remote, &want), DP_ERR_NOINPUT);
+    assert_int_equal(naps.count, 2);
+    dp_remote_close(remote);
 }
 
 /* Threads that all are in the middle of a fetch at the same time. */
@@ -398,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_fetch_goes_on_where_it_broke_off, obey_no_rule),
         cmocka_unit_test_setup(a_busy_server_is_asked_less_and_less_often, obey_no_rule),
+        cmocka_unit_test_setup(patience_begins_anew_with_all_that_comes, obey_no_rule),
         cmocka_unit_test_setup(connections_of_many_threads_are_all_closed, obey_no_rule),
         cmocka_unit_test_setup(records_of_a_server_are_those_of_its_folder, obey_no_rule),
         cmocka_unit_test_setup(a_few_samples_to_look_at_copy_no_shard, obey_no_rule),

@@ -183,6 +183,45 @@ static void other_kinds_are_named(void **state)
     }
 }
 
+/* Nothing need follow; with the last byte missing, or another one, they say nothing. */
+static void other_kinds_are_known_by_their_first_bytes_alone(void **state)
+{
+    static const struct {
+        const char *begin;
+        size_t count;
+        const char *words;
+    } kinds[] = {
+        {"GIF8", 4, "is a GIF"},
+        {"RIFF....WEBP", 12, "is a WebP picture"},
+        {"BM", 2, "is a BMP"},
+        {"II*\0", 4, "is a TIFF"},
+        {"MM\0*", 4, "is a TIFF"},
+        {"....ftyp", 8, "is a HEIF"},
+        {"\x8aMNG", 4, "is an MNG"},
+        {"\xff\x0a", 2, "is a JPEG XL picture"},
+        {"....JXL ", 8, "is a JPEG XL picture"},
+        {"....jP  ", 8, "is a JPEG 2000 picture"},
+        {"\0\0\1\0", 4, "is an icon"},
+        {"%PDF", 4, "is a PDF"},
+        {"\x1f\x8b", 2, "is a gzip file"},
+        {"PK\3\4", 4, "is a zip file"},
+        {"version https://git-lfs", 23, "is a pointer of Git LFS"},
+        {"<", 1, "is a web page"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        memcpy(file.bytes, kinds[i].begin, kinds[i].count);
+        file.count = kinds[i].count;
+        assert_refused(kinds[i].words);
+        file.bytes[file.count - 1] ^= 0x40;
+        assert_refused("is no PNG and no JPEG");
+        file.bytes[file.count - 1] ^= 0x40; /* is still there, behind what counts */
+        file.count--;
+        assert_refused(file.count == 0 ? "is empty" : "is no PNG and no JPEG");
+    }
+}
+
 static void sixteen_bits_animation_and_cmyk_are_refused(void **state)
 {
     const struct picture_spec deep = {.width = 4, .height = 4, .channels = 3, .depth = 16};
@@ -339,6 +378,7 @@ int main(void)
         cmocka_unit_test(jpegs_give_their_pixels),
         cmocka_unit_test(colour_becomes_grey_by_its_luma),
         cmocka_unit_test(other_kinds_are_named),
+        cmocka_unit_test(other_kinds_are_known_by_their_first_bytes_alone),
         cmocka_unit_test(sixteen_bits_animation_and_cmyk_are_refused),
         cmocka_unit_test(the_first_picture_of_several_is_taken),
         cmocka_unit_test(too_large_pictures_are_refused_before_they_are_decoded),

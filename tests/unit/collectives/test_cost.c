@@ -147,11 +147,15 @@ static void doubling_costs_what_its_formula_says(void **state)
 {
     const struct dp_cost cost = planted();
     const struct dp_group four = group_of(4, 1), two_hosts = group_of(4, 2), five = group_of(5, 1);
+    const struct dp_group eight = group_of(8, 1), six = group_of(6, 3);
     (void)state;
 
     assert_near(dp_cost_doubling(&cost, &four, 1e6), 2 * (2e-6 + 1e-3 + 5e-4));
     assert_near(dp_cost_doubling(&cost, &two_hosts, 1e6), 2e-6 + 1e-3 + 5e-4 + 3e-5 + 16e-3 + 5e-4);
     assert_near(dp_cost_doubling(&cost, &five, 1e6), 4 * (2e-6 + 1e-3) + 3 * 5e-4);
+    assert_near(dp_cost_doubling(&cost, &eight, 1e6), 3 * (2e-6 + 1e-3 + 5e-4));
+    /* Those that are too many send to, and get from, the ranks of their hosts. */
+    assert_near(dp_cost_doubling(&cost, &six, 1e6), 3 * (2e-6 + 1e-3) + 3e-5 + 16e-3 + 3 * 5e-4);
 }
 
 /* 2 lg p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma, p 4, n 4,000,000; three ranks: a fold in

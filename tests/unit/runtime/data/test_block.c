@@ -71,10 +71,48 @@ static void a_block_has_as_many_bytes_as_its_samples(void **state)
     }
 }
 
+/* A picture's pixels as they are stored: 3 rows, 2 columns, and their bytes. */
+static void pixels_have_the_bytes_that_their_head_says(void **state)
+{
+    static const struct {
+        int channels, more;
+        bool good;
+    } cases[] = {
+        {1, 0, true},   {3, 0, true},  {1, 1, false}, {1, -1, false},
+        {3, -1, false}, {2, 0, false}, {0, 0, false}, {4, 0, false},
+    };
+    uint8_t sample[DP_BLOCK_PIXELS_HEAD];
+    struct dp_sample_shape shape;
+    struct dp_problem problem;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int pixels = 3 * 2 * cases[i].channels;
+        dp_block_pixels_head(sample, 3, 2, cases[i].channels);
+        assert_int_equal(dp_block_pixels(sample, sizeof(sample) + (size_t)(pixels + cases[i].more),
+                                         &shape, &problem),
+                         cases[i].good ? DP_OK : DP_ERR_DATA);
+        if (cases[i].good) {
+            assert_true(shape.height == 3 && shape.width == 2 &&
+                        shape.channels == cases[i].channels && shape.count == (size_t)pixels &&
+                        shape.element == DP_ELEMENT_BYTE);
+        }
+    }
+    dp_block_pixels_head(sample, 16384, 257, 3);
+    assert_int_equal(
+        dp_block_pixels(sample, sizeof(sample) + (size_t)16384 * 257 * 3, &shape, &problem), DP_OK);
+    assert_true(shape.height == 16384 && shape.width == 257);
+    assert_int_equal(dp_block_pixels(sample, sizeof(sample) - 1, &shape, &problem), DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "is shorter than a picture can be"));
+    dp_block_pixels_head(sample, 0, 2, 1);
+    assert_int_equal(dp_block_pixels(sample, sizeof(sample), &shape, &problem), DP_ERR_DATA);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompressing_takes_little_memory_beside_the_block),
+        cmocka_unit_test(pixels_have_the_bytes_that_their_head_says),
         cmocka_unit_test(a_block_has_as_many_bytes_as_its_samples),
     };
 

@@ -396,6 +396,8 @@ static void a_wrong_index_is_refused(void **state)
     assert_edit_refused("\"classes\": 7", "\"classes\": 9", "was altered, its hash is another");
     assert_edit_refused("\"classes\": 7", "\"classes\": 1,\n\"class_names\": [\"a\\nb\"]",
                         "the name of class 0 is empty, no text, or has control characters");
+    assert_edit_refused("\"classes\": 7", "\"classes\": 0,\n\"label_numbers\": 0",
+                        "'label_numbers' is missing, or cannot be");
     assert_edit_refused("shard-00001.rec", "../../passwd", "'file' is missing, or cannot be");
     text = read_whole("index.json", &bytes);
     for (size_t end = 0; end + 2 < bytes; end += 97) {

@@ -136,11 +136,38 @@ static void what_cannot_be_fetched_from_is_refused(void **state)
     assert_int_equal(dp_place_read("s3://pets", &place), DP_ERR_CONFIG);
 }
 
+/* Slashes at the end do not count. */
+static void an_address_may_have_as_many_characters_as_there_is_room_for(void **state)
+{
+    char dir[DP_PLACE_BYTES + 8];
+    struct dp_place place;
+    struct dp_log_capture capture;
+    (void)state;
+
+    for (size_t length = DP_PLACE_BYTES - 2; length <= DP_PLACE_BYTES + 1; length++) {
+        const bool fits = length < DP_PLACE_BYTES;
+        memset(dir, 'a', length);
+        memcpy(dir, "https://", 8);
+        memcpy(dir + length, "//", 3);
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        assert_int_equal(dp_place_read(dir, &place), fits ? DP_OK : DP_ERR_CONFIG);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        if (fits) {
+            assert_int_equal(strlen(place.base), length);
+            assert_memory_equal(place.base, dir, length);
+        } else {
+            assert_non_null(strstr(dp_log_captured(&capture), "is longer than 2047 characters"));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_read_as_rfc_9110_has_them),
         cmocka_unit_test_setup(addresses_are_what_names_are_put_after, clear_environment),
+        cmocka_unit_test_setup(an_address_may_have_as_many_characters_as_there_is_room_for,
+                               clear_environment),
         cmocka_unit_test_setup(keys_come_from_the_environment, clear_environment),
         cmocka_unit_test_setup(what_cannot_be_fetched_from_is_refused, clear_environment),
     };

@@ -43,7 +43,7 @@ static void make_pictures(void)
     }
 }
 
-static void pack_pictures(void)
+static void pack_pictures(int zstd)
 {
     struct dp_pack_result result;
 
@@ -52,7 +52,8 @@ static void pack_pictures(void)
     const struct dp_pack_options options = {.from = scratch_path("pictures"),
                                             .to = scratch_path("packed"),
                                             .shard_bytes = 200000,
-                                            .threads = 1};
+                                            .threads = 1,
+                                            .zstd = zstd};
     assert_int_equal(dp_pack(&options, &result), DP_OK);
 }
 
@@ -82,7 +83,7 @@ static void a_window_takes_what_its_worst_place_does(void **state)
     struct dp_samples *samples = NULL;
     (void)state;
 
-    pack_pictures();
+    pack_pictures(0);
     store = (struct dp_shard_store_config){.dir = scratch_path("packed")};
     config = (struct dp_source_config){.dir = store.dir};
     assert_int_equal(dp_records_open(&store, &records), DP_OK);
@@ -101,10 +102,47 @@ static void a_window_takes_what_its_worst_place_does(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* The largest block as it is stored and, where blocks are compressed, the largest of those as it
+ * was, and what zstd works in. */
+static void a_reader_takes_what_its_largest_block_does(void **state)
+{
+    (void)state;
+
+    for (int zstd = 0; zstd <= 3; zstd += 3) {
+        struct dp_shard_store_config store;
+        struct dp_source_config config;
+        struct dp_records *records = NULL;
+        struct dp_samples *samples = NULL;
+        size_t stored = 0, raw = 0;
+        pack_pictures(zstd);
+        store = (struct dp_shard_store_config){.dir = scratch_path("packed")};
+        config = (struct dp_source_config){.dir = store.dir};
+        assert_int_equal(dp_records_open(&store, &records), DP_OK);
+        assert_int_equal(dp_samples_open("records", &config, &samples), DP_OK);
+        for (size_t at = 0; at < dp_records_blocks(records, DP_SET_TRAIN); at++) {
+            const struct dp_shard_block *block =
+                &dp_records_block(records, DP_SET_TRAIN, at)->block;
+            stored = block->stored > stored ? block->stored : stored;
+            raw = block->zstd && block->raw > raw ? block->raw : raw;
+        }
+        assert_true((raw > 0) == (zstd > 0));
+        assert_int_equal(dp_samples_fetcher_bytes(samples),
+                         dp_buffer_room(stored) +
+                             (zstd > 0 ? dp_buffer_room(dp_block_work_bytes() + raw) : 0));
+        dp_samples_close(samples);
+        dp_records_close(records);
+        scratch_remove(scratch_path("packed"));
+        scratch_remove(scratch_path("pictures"));
+    }
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_window_takes_what_its_worst_place_does,
+                                        scratch_create_fast, scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_reader_takes_what_its_largest_block_does,
                                         scratch_create_fast, scratch_destroy),
     };
 

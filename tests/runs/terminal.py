@@ -12,6 +12,7 @@ import time
 import uuid
 
 import harness
+import streams
 from harness import Started, check, same, small_cfg, train_well
 
 PROGRESS = (r"epoch \d+/\d+ step \d+/\d+ loss \d+\.\d{4} [\d,.]+ samples/s lr \S+ "
@@ -88,12 +89,8 @@ def case_a_report_has_colour_on_a_terminal_alone():
     out = harness.scratch / "out"
     train_well(small_cfg(), "--out", out)
     for env, colour in ((None, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
-        master, slave = pty.openpty()
-        subprocess.run([harness.build / "ddp_report", out, "--no-page"], stdout=slave, check=True,
-                       env=harness.environment("", {"TERM": "xterm", **(env or {})}))
-        os.close(slave)
-        text = os.read(master, 65536).decode()
-        os.close(master)
+        text = streams.shown([harness.build / "ddp_report", out, "--no-page"],
+                             {"TERM": "xterm", **(env or {})})
         same("\x1b[1mverdict " in text, colour, f"colour with {env} in {text!r}")
 
 

@@ -19,9 +19,9 @@
 #include "benchmarks/gpu_timing.h"
 #include "collectives/gpu/nccl_api.h"
 #include "kernels/algo_choices.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/scratch_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 enum {
     PROPOSALS = 100,

@@ -9,7 +9,7 @@
 #include <float.h>
 
 #include "base/random.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* ---- 16 bits; a NaN becomes the one of `ref`, whatever the hardware would make of it ---- */
 

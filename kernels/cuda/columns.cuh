@@ -17,7 +17,7 @@
 #ifndef DP_KERNELS_CUDA_COLUMNS_CUH
 #define DP_KERNELS_CUDA_COLUMNS_CUH
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 enum {
     DP_FEW_ROWS = 8,      /* that are added in float32 */

@@ -11,15 +11,15 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cublas/matmul_cublas.h"
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/cudnn_api.h"
-#include "kernels/cuda/nvtx_cuda.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/cuda/ops_cuda.h"
-#include "kernels/cuda/record_cuda.h"
-#include "kernels/cuda/scratch_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/nvtx_cuda.h"
+#include "kernels/cuda/stream/record_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 enum { BLOCKS_PER_PROCESSOR = 8 }; /* of DP_THREADS: the 2048 threads that one can hold */
 

@@ -6,7 +6,7 @@
  * last, and no larger than they are long: 4 rows cols^2 FLOPs in double.
  */
 #include "base/random.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 enum { THREADS = 1024, WARP = 32 };
 

@@ -4,7 +4,7 @@
  * Bytes moved per element: sum_tree 4 (n + outs), block_squares and sum_all 4; zero and copy are
  * the driver's.
  */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 extern "C" dp_status dp_cuda_zero(struct dp_stream *s, void *y, size_t bytes)
 {

@@ -6,7 +6,7 @@
  * compute type of e bytes: sgd 12, with momentum 20; adamw 28; and e more where master and weights
  * are two arrays. Bound by memory: time should be count * bytes / bandwidth.
  */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* dp_update with its types. */
 template <typename T> struct update {

@@ -5,7 +5,7 @@
 #ifndef DP_KERNELS_CUDA_PAIRS_CUH
 #define DP_KERNELS_CUDA_PAIRS_CUH
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* `first` has `share` as its target, `other` the rest of 1. A class alone has no other (-1). */
 struct dp_pair {

@@ -8,7 +8,7 @@
 #ifndef DP_KERNELS_CUDA_ROW_SUMS_CUH
 #define DP_KERNELS_CUDA_ROW_SUMS_CUH
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 enum { DP_ROW_BLOCKS = 4096 /* at most */ };
 

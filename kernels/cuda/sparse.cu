@@ -11,7 +11,7 @@
  * others move some 16 bytes for each place.
  */
 #include "base/random.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 enum { BINS = 2048, CHUNKS = 4096, CHUNK_LEAST = 256, WARP = 32 };
 

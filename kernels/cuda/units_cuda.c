@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 _Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(struct dp_unit_handle), "sent as it is");
 

@@ -11,11 +11,11 @@
  *   backward, data     columns             = dy weights, then gathered into dx: in float32, so that
  *                                            dx is rounded once
  */
-#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cublas/matmul_cublas.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/cuda/ops_cuda.h"
-#include "kernels/cuda/scratch_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 #include "kernels/ref/window.h"
 
 static bool is_plain(const struct dp_window *w)

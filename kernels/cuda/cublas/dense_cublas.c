@@ -9,10 +9,10 @@
  * wants a mask of bits that forward writes. Its GELU is the approximation by tanh, ours is exact,
  * so neither direction uses it.
  */
-#include "kernels/cuda/conv_cuda.h"
 #include "kernels/cuda/cublas/matmul_cublas.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/cuda/ops_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 static struct dp_matmul forward_shape(size_t rows, size_t in, size_t out, bool bias,
                                       enum dp_activation act)

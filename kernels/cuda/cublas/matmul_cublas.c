@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "kernels/cuda/cublas/sums_cublas.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 enum { FIRST_CAPACITY = 64 }; /* shapes; grows in prepare */
 

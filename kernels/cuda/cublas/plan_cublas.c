@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "kernels/cuda/cublas/trial_cublas.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 #include "kernels/op_path.h"
 
 enum {

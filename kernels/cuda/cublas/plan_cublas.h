@@ -11,7 +11,7 @@
 
 #include "kernels/algo_choices.h"
 #include "kernels/cuda/cublas/matmul_shape.h"
-#include "kernels/cuda/scratch_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
 
 struct dp_cublas_plan {
     struct dp_matmul shape;

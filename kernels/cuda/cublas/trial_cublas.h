@@ -5,7 +5,7 @@
 #define DP_KERNELS_CUDA_CUBLAS_TRIAL_CUBLAS_H
 
 #include "kernels/cuda/cublas/matmul_shape.h"
-#include "kernels/cuda/scratch_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
 
 /* A zeroed one is empty. */
 struct dp_cublas_trial {

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "kernels/algo_choices.h"
-#include "kernels/cuda/conv_cuda.h"
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/trial_cudnn.h"
+#include "kernels/cuda/layers/conv_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
 #include "kernels/ref/window.h"
 
 enum {

@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/cuda/conv_cuda.h"
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cudnn/choose_cudnn.h"
-#include "kernels/cuda/scratch_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/layers/conv_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 #include "kernels/op_path.h"
 #include "kernels/ref/window.h"
 

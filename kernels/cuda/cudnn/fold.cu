@@ -8,7 +8,7 @@ extern "C" {
 #include "kernels/cuda/cudnn/fold.h"
 #include "kernels/ref/window.h"
 }
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 enum { MOST_CHANNELS = 64, WIDTH = 2 /* bytes of a type */, PACK = 16 / WIDTH };
 enum { PIECE_BYTES = 32 << 20 /* of folded images, at most */, PIECE_ROWS = 32 /* at least */ };

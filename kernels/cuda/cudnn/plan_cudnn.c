@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream/cuda_status.h"
 
 enum {
     DIMS = 4,

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "base/log.h"
-#include "kernels/cuda/conv_cuda.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/layers/conv_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
 #include "kernels/ref/window.h"
 
 enum {

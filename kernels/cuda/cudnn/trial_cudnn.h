@@ -6,7 +6,7 @@
 #define DP_KERNELS_CUDA_CUDNN_TRIAL_CUDNN_H
 
 #include "kernels/cuda/cudnn/form_cudnn.h"
-#include "kernels/cuda/scratch_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
 
 /* The convolution, and where it runs. */
 struct dp_cudnn_chooser {

@@ -28,7 +28,7 @@ int main(void)
 #else
 
 #include "base/trace.h"
-#include "kernels/cuda/nvtx_cuda.h"
+#include "kernels/cuda/stream/nvtx_cuda.h"
 
 static char seen[256];
 

@@ -8,7 +8,7 @@
  * products an element.
  */
 #include "base/random.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* y[i] = f(a[i], b[i], i); b is NULL where f has one operand. y may be a or b. */
 template <typename T, int P, typename F>

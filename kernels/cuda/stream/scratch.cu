@@ -4,7 +4,7 @@
  * Writes e bytes an element of type size e, of which four take 20 32-bit products.
  */
 #include "base/random.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 template <typename T> static __global__ void fill_kernel(T *x, size_t count, uint32_t seed)
 {

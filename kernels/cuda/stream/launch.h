@@ -8,8 +8,8 @@
  *
  * Files are compiled without contraction: a * b + c rounds twice, as in `ref`, and __fmaf_rn once.
  */
-#ifndef DP_KERNELS_CUDA_LAUNCH_H
-#define DP_KERNELS_CUDA_LAUNCH_H
+#ifndef DP_KERNELS_CUDA_STREAM_LAUNCH_H
+#define DP_KERNELS_CUDA_STREAM_LAUNCH_H
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,10 +19,10 @@
 #include <stdint.h>
 
 extern "C" {
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/ops_cuda.h"
-#include "kernels/cuda/resident_cuda.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/resident_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 }
 
 /* DP_LAUNCH(kernel, blocks, threads, shared bytes, stream, arguments ...), of no more blocks than

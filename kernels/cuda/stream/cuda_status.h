@@ -1,8 +1,8 @@
 /*
  * cuda_status.h - from results of CUDA and cuBLAS to dp_status: one converter for each library.
  */
-#ifndef DP_KERNELS_CUDA_CUDA_STATUS_H
-#define DP_KERNELS_CUDA_CUDA_STATUS_H
+#ifndef DP_KERNELS_CUDA_STREAM_CUDA_STATUS_H
+#define DP_KERNELS_CUDA_STREAM_CUDA_STATUS_H
 
 #include "base/status.h"
 

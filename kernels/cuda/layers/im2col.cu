@@ -11,7 +11,7 @@
 extern "C" {
 #include "kernels/ref/window.h"
 }
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* P neighbouring channels a thread; `count` packs of the columns, counted by an I. */
 template <typename T, int P, typename I>

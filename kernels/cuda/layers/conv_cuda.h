@@ -15,8 +15,8 @@
  * message in every step, and they may differ, since what ranks share are sums of gradients, which
  * are the same on all of them whoever made the parts.
  */
-#ifndef DP_KERNELS_CUDA_CONV_CUDA_H
-#define DP_KERNELS_CUDA_CONV_CUDA_H
+#ifndef DP_KERNELS_CUDA_LAYERS_CONV_CUDA_H
+#define DP_KERNELS_CUDA_LAYERS_CONV_CUDA_H
 
 #include "kernels/cuda/ops_cuda.h"
 #include "kernels/device.h"

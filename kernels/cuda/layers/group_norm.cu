@@ -5,7 +5,7 @@
  * the first; then, for the gradients of scale and shift, a channel at a time. Sums are double.
  * Bytes moved per element of e bytes: forward 2 e, backward 5 e.
  */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* One group of one sample. */
 struct group {

@@ -11,11 +11,11 @@
  * float32, in an order that depends on the shape alone.
  */
 extern "C" {
-#include "kernels/cuda/conv_cuda.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/op_path.h"
 #include "kernels/ref/window.h"
 }
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* What loops need of a window, as 32 bits where that is enough. */
 struct shape {

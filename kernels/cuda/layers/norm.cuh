@@ -2,8 +2,8 @@
  * norm.cuh - what forward and backward of a batch normalisation have in common: factors of
  * channels, and passes over rows in which a thread stays with its channels.
  */
-#ifndef DP_KERNELS_CUDA_NORM_CUH
-#define DP_KERNELS_CUDA_NORM_CUH
+#ifndef DP_KERNELS_CUDA_LAYERS_NORM_CUH
+#define DP_KERNELS_CUDA_LAYERS_NORM_CUH
 
 #include "kernels/cuda/columns.cuh"
 

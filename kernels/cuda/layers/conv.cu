@@ -5,9 +5,9 @@
  * 2 e an element of type size e; keep_grad 4 + e a weight, and 4 more with keep.
  */
 extern "C" {
-#include "kernels/cuda/conv_cuda.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 }
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* P neighbouring channels a thread; `count` packs, counted by an I. A NaN stays a NaN. */
 template <typename T, int P, typename I>

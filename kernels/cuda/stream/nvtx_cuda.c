@@ -1,4 +1,4 @@
-#include "kernels/cuda/nvtx_cuda.h"
+#include "kernels/cuda/stream/nvtx_cuda.h"
 
 #include "base/trace.h"
 

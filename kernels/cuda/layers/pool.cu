@@ -9,7 +9,7 @@
 extern "C" {
 #include "kernels/ref/window.h"
 }
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream/launch.h"
 
 /* The window on the device: all numbers as wide as the index, channels in packs. */
 template <typename I> struct pool {

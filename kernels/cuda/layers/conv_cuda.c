@@ -1,7 +1,7 @@
 /*
  * conv_cuda.c - which engine computes a convolution: see conv_cuda.h.
  */
-#include "kernels/cuda/conv_cuda.h"
+#include "kernels/cuda/layers/conv_cuda.h"
 
 #include <stdio.h>
 

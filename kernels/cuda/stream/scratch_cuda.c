@@ -1,9 +1,9 @@
-#include "kernels/cuda/scratch_cuda.h"
+#include "kernels/cuda/stream/scratch_cuda.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream/cuda_status.h"
 
 dp_status dp_cuda_scratch_grow(struct dp_stream *s, struct dp_cuda_scratch *scratch, size_t bytes,
                                const char *what)

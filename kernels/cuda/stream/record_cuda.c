@@ -6,14 +6,14 @@
  *
  * Source: CUDA C++ programming guide 13.0, section "CUDA graphs", "stream capture".
  */
-#include "kernels/cuda/record_cuda.h"
+#include "kernels/cuda/stream/record_cuda.h"
 
 #include <cuda_runtime.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/cuda_status.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 struct dp_recording {
     cudaGraphExec_t graph;               /* owned; NULL until something was recorded */

@@ -1,6 +1,6 @@
-#include "kernels/cuda/resident_cuda.h"
+#include "kernels/cuda/stream/resident_cuda.h"
 
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 static size_t ask_resident(const struct dp_cuda *cuda, const void *kernel, unsigned threads,
                            size_t shared)

@@ -2,8 +2,8 @@
  * record_cuda.h - recordings of device `cuda`: CUDA graphs. What each verb means is in device.h. It
  * also counts the bytes of copies, since a replay copies again what was recorded.
  */
-#ifndef DP_KERNELS_CUDA_RECORD_CUDA_H
-#define DP_KERNELS_CUDA_RECORD_CUDA_H
+#ifndef DP_KERNELS_CUDA_STREAM_RECORD_CUDA_H
+#define DP_KERNELS_CUDA_STREAM_RECORD_CUDA_H
 
 #include "kernels/device.h"
 

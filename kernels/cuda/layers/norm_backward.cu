@@ -4,7 +4,7 @@
  * Bytes moved per element of type size e: sums 2 e (5 e where a residual's branches join, in place
  * of 8 e for adding, rectifying and sums), apply 3 e. All are bound by memory.
  */
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/layers/norm.cuh"
 
 /* ---- sums ---- */
 

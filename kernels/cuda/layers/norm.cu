@@ -6,7 +6,7 @@
  * small: a warp makes it from the sums of its channel, and each thread, whose channels stay the
  * same while it goes down the rows, reads it once.
  */
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/layers/norm.cuh"
 
 /* ---- statistics ---- */
 

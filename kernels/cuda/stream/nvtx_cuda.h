@@ -4,8 +4,8 @@
  * Without a tool that listens a range costs a call. Source: NVIDIA Tools Extension, version 3,
  * whose headers come with the CUDA toolkit; nothing is linked.
  */
-#ifndef DP_KERNELS_CUDA_NVTX_CUDA_H
-#define DP_KERNELS_CUDA_NVTX_CUDA_H
+#ifndef DP_KERNELS_CUDA_STREAM_NVTX_CUDA_H
+#define DP_KERNELS_CUDA_STREAM_NVTX_CUDA_H
 
 #include <stdbool.h>
 

@@ -2,12 +2,12 @@
  * scratch_cuda.h - what preparing products and convolutions has in common: scratch memory that
  * grows, lists that grow, and the time that a call takes on the GPU.
  */
-#ifndef DP_KERNELS_CUDA_SCRATCH_CUDA_H
-#define DP_KERNELS_CUDA_SCRATCH_CUDA_H
+#ifndef DP_KERNELS_CUDA_STREAM_SCRATCH_CUDA_H
+#define DP_KERNELS_CUDA_STREAM_SCRATCH_CUDA_H
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/stream_cuda.h"
+#include "kernels/cuda/stream/stream_cuda.h"
 
 /* Grows the scratch memory to `bytes`, if it is smaller; its content is lost. Waits for the stream
  * if it has to grow. The old memory is released; but if the stream has recorded operations, which

@@ -2,8 +2,8 @@
  * resident_cuda.h - how many blocks of a kernel a GPU runs at a time. A grid of so many keeps all
  * of it busy from the first block to the last; of a larger one the last blocks run on an empty GPU.
  */
-#ifndef DP_KERNELS_CUDA_RESIDENT_CUDA_H
-#define DP_KERNELS_CUDA_RESIDENT_CUDA_H
+#ifndef DP_KERNELS_CUDA_STREAM_RESIDENT_CUDA_H
+#define DP_KERNELS_CUDA_STREAM_RESIDENT_CUDA_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/stream/cuda_status.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>

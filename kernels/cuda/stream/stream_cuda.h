@@ -1,8 +1,8 @@
 /*
  * stream_cuda.h - what a stream of device `cuda` holds.
  */
-#ifndef DP_KERNELS_CUDA_STREAM_CUDA_H
-#define DP_KERNELS_CUDA_STREAM_CUDA_H
+#ifndef DP_KERNELS_CUDA_STREAM_STREAM_CUDA_H
+#define DP_KERNELS_CUDA_STREAM_STREAM_CUDA_H
 
 #include <cuda_runtime.h>
 

@@ -385,6 +385,27 @@ static void the_sum_of_residuals_stays_with_other_owners(void **state)
     check_sums(3, 3, true);
 }
 
+/* All of them, of a rank alone. */
+static void bytes_that_are_copied_are_counted(void **state)
+{
+    struct small_run run = run_with(strategies[0], "train.precision=fp32");
+    (void)state;
+
+    for (uint64_t steps = 1; steps <= 2; steps++) {
+        struct dp_snapshot *taken = NULL;
+        const struct work work = {.run = &run, .steps = steps, .to = &taken};
+        uint64_t bytes = 0;
+        assert_int_equal(on_local_ranks(1, work_rank, &work), 0);
+        assert_non_null(taken);
+        for (int i = 0; i < taken->rows.count; i++) {
+            bytes += taken->rows.rows[i].bytes;
+        }
+        assert_int_equal(taken->copied_bytes, bytes);
+        dp_snapshot_destroy(taken);
+    }
+    small_run_destroy(&run);
+}
+
 static void survives_every_failed_allocation(void **state)
 {
     float weights[64] = {0}, slot[64] = {0};
@@ -417,6 +438,7 @@ int main(void)
         cmocka_unit_test(state_of_compressors_is_exact_and_needed),
         cmocka_unit_test(the_sum_of_residuals_stays_on_another_number_of_ranks),
         cmocka_unit_test(the_sum_of_residuals_stays_with_other_owners),
+        cmocka_unit_test(bytes_that_are_copied_are_counted),
         cmocka_unit_test(survives_every_failed_allocation),
     };
 

@@ -204,17 +204,22 @@ static void any_ranks_and_threads_get_the_same_pairs(void **state)
  * label 1 is -2 of it, also of a mean. */
 static void numbers_become_weighted_means(void **state)
 {
-    static struct run run;
+    static struct run run, plain;
     struct dp_augment *augment = augment_of("mixup:alpha=1", &bytes_shape);
     int whole = 0;
     (void)state;
 
     load(&run, false, 1, 1, augment);
+    load(&plain, false, 1, 1, NULL);
     for (size_t row = 0; row < BATCH; row++) {
-        float two[2];
+        float two[2], own, share;
+        memcpy(&own, plain.labels[0] + row * 2, sizeof(own));
+        const struct dp_mix mix = dp_augment_mix(augment, 0, (uint64_t)own, ROWS);
+        share = (float)mix.part / DP_MIX_WHOLE;
         memcpy(two, run.labels[0] + row * 2, sizeof(two));
         assert_true(two[0] >= 0 && two[0] < ROWS);
         assert_true(fabsf(two[1] + 2 * two[0]) < 1e-4f);
+        assert_true(fabsf(two[0] - (share * own + (1 - share) * (float)mix.row)) < 1e-4f);
         whole += two[0] == floorf(two[0]);
     }
     assert_true(whole < BATCH / 2);

@@ -239,6 +239,47 @@ static void an_average_of_the_weights_is_evaluated_in_any_precision(void **state
     }
 }
 
+/* With each step a quarter of the way to the weights as they are then. */
+static size_t follows_weights(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 4, &t) != DP_OK) {
+        return 1;
+    }
+    const size_t count = t->model->trained;
+    const float *average = t->state.flat.average, *weights = t->state.flat.weights;
+    float *expected = dp_zalloc(count, sizeof(*expected));
+    for (int step = 0; step < 4 && expected != NULL; step++) {
+        double moved = 0;
+        memcpy(expected, average, count * sizeof(*expected));
+        wrong += dp_trainer_step(t, &report) != DP_OK;
+        for (size_t i = 0; i < count; i++) {
+            moved += fabs((double)average[i] - (double)expected[i]);
+            expected[i] += 0.25f * (weights[i] - expected[i]);
+            wrong += fabsf(average[i] - expected[i]) > 1e-6f;
+        }
+        wrong += !(moved > 0);
+    }
+    wrong += expected == NULL;
+    dp_free(expected);
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void the_average_follows_the_weights_step_by_step(void **state)
+{
+    static const char *const quarter[] = {"train.ema=0.75", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, quarter), 0);
+    assert_int_equal(on_local_ranks(1, follows_weights, &run), 0);
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +289,7 @@ int main(void)
                                         scratch_create_fast, scratch_destroy),
         cmocka_unit_test(a_request_on_any_rank_ends_evaluation_on_all),
         cmocka_unit_test(a_request_in_the_last_round_changes_nothing),
+        cmocka_unit_test(the_average_follows_the_weights_step_by_step),
         cmocka_unit_test(an_average_of_the_weights_is_evaluated_in_any_precision),
     };
     return cmocka_run_group_tests_name("evaluation", tests, NULL, NULL);

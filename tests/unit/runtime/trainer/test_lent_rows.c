@@ -41,6 +41,7 @@ static size_t lend(struct dp_group *group, const void *arg)
     config = lend_received(t);
     wrong += config.data->train_images != t->input.batch.images || !config.cached_input;
     wrong += config.data->train_count != t->input.batch.rows;
+    wrong += !config.data->made; /* nothing changes them a second time */
     config.group = alone;
     config.threads = 1;
     config.total_steps = STEPS;

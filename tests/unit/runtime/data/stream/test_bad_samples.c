@@ -17,6 +17,8 @@
 #include "tests/support/scratch.h"
 #include "tests/support/stderr_text.h"
 
+enum { WARNED = 5 };
+
 static struct dp_source_config config; /* borrowed by the data set */
 
 /* Samples whose number is their row, and whose labels are these: those below 2 are good. */
@@ -107,6 +109,37 @@ static void one_warning_names_the_sample_and_its_fault(void **state)
     assert_int_equal(count_of(stderr_text, "error"), 0);
 }
 
+/* Ten samples are bad, and met twice. */
+static void after_a_few_warnings_there_are_no_more_and_the_last_one_says_so(void **state)
+{
+    static const char place[] = "another one stands in its place", others[] = ", and so it may be";
+    struct dp_samples *samples = open_labels("0555555555551");
+    struct dp_sample_reader *reader = NULL;
+    size_t skipped = 0;
+    const char *last;
+    float x;
+    int32_t label;
+    (void)state;
+
+    stderr_begin();
+    dp_log_set_level(DP_LOG_WARN);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (size_t i = 0; i < 20; i++) {
+        assert_int_equal(
+            dp_sample_reader_read_good(reader, DP_SET_TRAIN, 1 + i % 10, &x, &label, &skipped),
+            DP_OK);
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    dp_log_set_level(DP_LOG_NONE);
+    stderr_end();
+    assert_int_equal(skipped, 20);
+    assert_int_equal(count_of(stderr_text, place), WARNED);
+    assert_int_equal(count_of(stderr_text, others), 1);
+    last = strstr(stderr_text, others);
+    assert_null(strstr(last, place));
+}
+
 static void where_no_sample_is_good_the_last_one_is_named(void **state)
 {
     struct dp_samples *samples = open_labels("555");
@@ -137,6 +170,9 @@ int main(void)
                                         scratch_create_fast, scratch_destroy),
         cmocka_unit_test_setup_teardown(one_warning_names_the_sample_and_its_fault,
                                         scratch_create_fast, scratch_destroy),
+        cmocka_unit_test_setup_teardown(
+            after_a_few_warnings_there_are_no_more_and_the_last_one_says_so, scratch_create_fast,
+            scratch_destroy),
         cmocka_unit_test_setup_teardown(where_no_sample_is_good_the_last_one_is_named,
                                         scratch_create_fast, scratch_destroy),
     };

@@ -32,6 +32,7 @@ static struct {
     int singly;              /* tests of one message */
     bool fails;              /* a test of several finds the first one done, and a rank lost */
     int comms, windows;      /* that were freed */
+    bool no_window;          /* a node has no memory to share */
     int revoked, abort_code; /* what was asked for */
     char *memory;            /* of all ranks of the node: rank 1's is before rank 0's */
     size_t piece;
@@ -186,6 +187,9 @@ int MPI_Win_allocate_shared(MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm co
     (void)unit;
     (void)info;
     (void)comm;
+    if (mpi.no_window) {
+        return MPI_ERR_OTHER;
+    }
     mpi.piece = (size_t)bytes;
     *(char **)base = mpi.memory + PAGE + mpi.piece;
     *window = any.window;
@@ -396,6 +400,32 @@ static void what_a_lost_rank_shared_is_given_back(void **state)
     }
 }
 
+/* It is the rank's own, which others do not reach, and is given back with the group. */
+static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int released = 0; released < 2; released++) {
+        struct dp_group *group = two_nodes();
+        char *mine;
+        mpi.no_window = true;
+        assert_false(group->unshared);
+        mine = dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, 3 * PAGE);
+        assert_non_null(mine);
+        assert_true(group->unshared);
+        assert_ptr_equal(dp_mpi_window_peer(group, mine, 0), mine);
+        assert_null(dp_mpi_window_peer(group, mine, 1));
+        memset(mine, MARK, 3 * PAGE);
+        if (released) {
+            dp_mpi_window_release(group, mine);
+        }
+        dp_group_destroy(group);
+        assert_int_equal(mpi.windows, 0);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
 /* It is looked up once in a process. */
 static void windows_lie_where_open_mpi_is_told_or_in_shared_memory(void **state)
 {
@@ -436,6 +466,7 @@ int main(void)
         cmocka_unit_test(only_messages_under_way_are_waited_for_once_a_rank_is_lost),
         cmocka_unit_test(communicators_are_freed_unless_a_rank_has_left),
         cmocka_unit_test(windows_lie_where_open_mpi_is_told_or_in_shared_memory),
+        cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
         cmocka_unit_test(a_job_that_cannot_go_on_is_ended_by_mpi),
     };

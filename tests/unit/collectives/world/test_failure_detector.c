@@ -166,17 +166,16 @@ static void a_launcher_gets_the_time_it_may_take(void **state)
     assert_true(stands_by(2, 1) < 3.0);
 }
 
-static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
+static void check_silence(int seconds, const char *words)
 {
     atomic_int cancel = 0;
     const struct dp_failure_detector_config config = {
         .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     uint64_t begin_ns = dp_now_ns();
-    (void)state;
 
     atomic_store(&dead, 2);
-    atomic_store(&silent_s, 30);
+    atomic_store(&silent_s, seconds);
     atomic_store(&aborted, 0);
     stderr_begin();
     assert_int_equal(dp_failure_detector_create(&config, &detector), DP_OK);
@@ -193,8 +192,20 @@ static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
     atomic_store(&silent_s, 0);
     assert_int_equal(atomic_load(&aborted), 76);
     assert_int_equal(atomic_load(&cancel), 1);
-    assert_non_null(strstr(stderr_text, "no sign of life from host h7 (rank 2) for 30 s"));
+    assert_non_null(strstr(stderr_text, words));
     assert_null(strstr(stderr_text, "has died"));
+}
+
+static void a_silent_host_is_not_a_death_and_ends_the_job(void **state)
+{
+    (void)state;
+    check_silence(30, "no sign of life from host h7 (rank 2) for 30 s");
+}
+
+static void a_second_of_silence_is_enough_where_it_is_the_limit(void **state)
+{
+    (void)state;
+    check_silence(1, "no sign of life from host h7 (rank 2) for 1 s");
 }
 
 static struct {
@@ -458,6 +469,7 @@ int main(void)
         cmocka_unit_test(after_a_death_a_launcher_gets_time_to_end_ranks),
         cmocka_unit_test(a_launcher_gets_the_time_it_may_take),
         cmocka_unit_test(a_silent_host_is_not_a_death_and_ends_the_job),
+        cmocka_unit_test(a_second_of_silence_is_enough_where_it_is_the_limit),
         cmocka_unit_test(ranks_without_progress_end_the_job_after_a_report),
         cmocka_unit_test(nothing_is_checked_after_the_end),
         cmocka_unit_test(a_rank_that_writes_to_a_dead_one_reports_and_ends),

@@ -43,6 +43,7 @@ int clock_gettime(clockid_t clock_id, struct timespec *tp)
 /* ---- a strategy whose sums take a thousandth of a millisecond a byte ---- */
 
 static size_t most_bytes[RANKS]; /* of a sum */
+static int sums[RANKS];
 
 struct slow {
     int rank;
@@ -72,6 +73,7 @@ static dp_status slow_sum(void *state, struct dp_slice data, enum dp_keep keep)
 
     most_bytes[slow->rank] = bytes > most_bytes[slow->rank] ? bytes : most_bytes[slow->rank];
     later_ns += bytes * BYTE_NS;
+    sums[slow->rank]++;
     return DP_OK;
 }
 
@@ -133,6 +135,7 @@ static size_t largest_within(double seconds)
     const double step_s = (double)(LARGE + SMALL) * sizeof(float) * BYTE_NS / 1e9;
 
     most_bytes[0] = 0;
+    sums[0] = 0;
     assert_int_equal(on_local_ranks(RANKS, measures, &seconds), 0);
     assert_true(found[0].bytes == (double)(LARGE + SMALL) * sizeof(float));
     /* Whatever this machine does beside takes little of these seconds. */
@@ -150,6 +153,18 @@ static void sums_are_as_large_as_there_is_time_for(void **state)
     assert_int_equal(largest_within(64.0), (LARGE + SMALL) * sizeof(float));
 }
 
+/* The first one and nine others, of the smallest bucket, the largest and all, or of as many sizes
+ * as there is time for: eight seconds are enough for some twenty sums of a tenth of all. */
+static void a_size_gets_ten_turns_if_there_is_time(void **state)
+{
+    (void)state;
+    assert_int_equal(largest_within(1e4), (LARGE + SMALL) * sizeof(float));
+    assert_int_equal(sums[0] % 10, 0);
+    assert_in_range(sums[0], 30, 40);
+    (void)largest_within(8.0);
+    assert_true(sums[0] < 30);
+}
+
 static void a_rank_alone_sums_nothing(void **state)
 {
     static const struct dp_exchange_speed nothing;
@@ -165,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_as_large_as_there_is_time_for),
+        cmocka_unit_test(a_size_gets_ten_turns_if_there_is_time),
         cmocka_unit_test(a_rank_alone_sums_nothing),
     };
 

@@ -87,6 +87,26 @@ static void pictures_are_scaled_and_cut_as_by_pil(void **state)
     }
 }
 
+/* Of pictures that are too wide or too high the middle, whatever the shape that is wanted. */
+static void the_middle_is_cut_out_in_the_shape_of_the_result(void **state)
+{
+    static const struct {
+        int height, width; /* of the picture */
+        int top, left, rows, columns;
+    } shapes[] = {{4, 12, 0, 3, 4, 6}, {8, 6, 2, 0, 4, 6}, {2, 9, 0, 3, 2, 3}, {6, 3, 2, 0, 2, 3}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        uint8_t pixels[ROOM], whole[6], expected[6];
+        const struct dp_picture in = sample(shapes[i].width, shapes[i].height, 1, pixels);
+        const struct dp_stretch rows = {.begin = shapes[i].top, .length = shapes[i].rows};
+        const struct dp_stretch columns = {.begin = shapes[i].left, .length = shapes[i].columns};
+        assert_true(dp_resize(&resizer, &in, DP_RESIZE_CROP, 2, 3, 1, whole));
+        assert_true(dp_resize_part(&resizer, &in, rows, columns, 2, 3, 1, expected));
+        assert_memory_equal(whole, expected, sizeof(whole));
+    }
+}
+
 /* Each row of another shade. */
 static void a_part_has_the_rows_from_its_first_one_on(void **state)
 {
@@ -195,6 +215,8 @@ static void processors_without_avx2_get_the_same_bytes(void **state)
         const struct dp_stretch columns = {
             .begin = 9.25, .length = side, .backwards = side % 2 == 1};
         assert_true(dp_resize_part(&resizer, &in, rows, columns, side, SIDES, 3, with));
+        dp_resizer_release(&resizer); /* nothing of it is found again */
+        memset(without, 0xa5, sizeof(without));
         __cpu_model.features &= ~(unsigned)AVX2;
         assert_true(dp_resize_part(&resizer, &in, rows, columns, side, SIDES, 3, without));
         __cpu_model.features |= AVX2;
@@ -262,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_scaled_and_cut_as_by_pil),
+        cmocka_unit_test(the_middle_is_cut_out_in_the_shape_of_the_result),
         cmocka_unit_test(a_part_has_the_rows_from_its_first_one_on),
         cmocka_unit_test(a_picture_of_that_size_stays_as_it_is),
         cmocka_unit_test(grey_of_that_size_is_repeated_for_colour),

@@ -3,6 +3,7 @@
  * the model takes them, and what is refused.
  */
 #define _DEFAULT_SOURCE /* syscall() */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,9 +35,17 @@ static const struct dp_sample_file_form images = {
 /* Whether a descriptor was read that a program started now would get, too. */
 static bool inherited;
 
+/* So many reads fail first, by default since a signal interrupts them. */
+static int failures, failure = EINTR;
+
 /* The linker takes this one, and not libc's. */
 ssize_t read(int fd, void *buf, size_t nbytes)
 {
+    if (failures > 0) {
+        failures--;
+        errno = failure;
+        return -1;
+    }
     inherited = inherited || (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
     return (ssize_t)syscall(SYS_read, fd, buf, nbytes);
 }
@@ -187,6 +196,31 @@ static void files_of_any_length_are_read_whole(void **state)
         assert_numbers(file, rows - 1, &last, 1);
         dp_sample_file_close(file);
     }
+}
+
+static void a_signal_does_not_end_a_file(void **state)
+{
+    const float expected[] = {1, 2, 3};
+    struct dp_sample_file *file;
+    (void)state;
+
+    write_text("numbers.csv", "1,2,3\n");
+    failures = 3;
+    file = opened("numbers.csv", &flat);
+    assert_int_equal(failures, 0);
+    assert_numbers(file, 0, expected, 3);
+    dp_sample_file_close(file);
+}
+
+static void what_cannot_be_read_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+
+    write_text("numbers.csv", "1,2,3\n");
+    failures = 1;
+    failure = EIO;
+    assert_refused("numbers.csv", &flat, DP_ERR_DATA, "cannot be read: Input/output error");
+    failure = EINTR;
 }
 
 static void standard_input_is_read_to_its_end(void **state)
@@ -428,6 +462,8 @@ int main(void)
         TEST(a_bad_line_is_named_by_its_number_in_the_file),
         TEST(lines_with_another_number_of_fields_are_refused),
         TEST(files_of_any_length_are_read_whole),
+        TEST(a_signal_does_not_end_a_file),
+        TEST(what_cannot_be_read_is_refused_with_the_reason),
         TEST(standard_input_is_read_to_its_end),
         TEST(standard_input_may_be_closed),
         TEST(programs_that_are_started_meanwhile_do_not_get_the_file),

@@ -66,6 +66,12 @@ static void lines_are_samples_with_a_header_or_without(void **state)
     assert_numbers(&o, DP_SET_TRAIN, 2, 6, 7, 2);
     assert_numbers(&o, DP_SET_TEST, 0, 8, 9, 1);
     outcome_free(&o);
+    write_text("test.csv", "\xef\xbb\xbf"
+                           "1,8,9"); /* one line without an end */
+    o = run_source_well("csv", &config);
+    assert_int_equal(o.info.count[DP_SET_TEST], 1);
+    assert_numbers(&o, DP_SET_TEST, 0, 8, 9, 1);
+    outcome_free(&o);
     write_text("train.csv", "x;y;label\n2;3;1\n");
     write_text("test.csv", "4,5,0\n");
     config.label_last = true;

@@ -56,11 +56,29 @@ static uint64_t number_at(const char **text)
     return errno == 0 && number < INT64_MAX ? number : 0;
 }
 
+/* Whether a text ends as ":step=5-9" or ":5-9" do: meant to be steps, not the name of a file. */
+static bool ends_in_other_steps(const char *text)
+{
+    const char *last = strrchr(text, ':');
+    const size_t word = last != NULL ? strspn(last + 1, "abcdefghijklmnopqrstuvwxyz") : 0;
+
+    if (last == NULL) {
+        return false;
+    }
+    last += 1 + word;
+    if (word > 0 && *last != '=') {
+        return false;
+    }
+    last += *last == '=';
+    return *last != '\0' && last[strspn(last, "0123456789-")] == '\0';
+}
+
 dp_status dp_trace_request_read(const char *text, struct dp_trace_request *out)
 {
     static const char key[] = ":steps=";
     const char *at = strstr(text, key), *next = NULL;
     const size_t length = at != NULL ? (size_t)(at - text) : strlen(text);
+    bool right = at != NULL || !ends_in_other_steps(text);
 
     memset(out, 0, sizeof(*out));
     if (at != NULL) {
@@ -68,12 +86,13 @@ dp_status dp_trace_request_read(const char *text, struct dp_trace_request *out)
         out->first = number_at(&next);
         next += *next == '-';
         out->last = number_at(&next);
-        if (out->first == 0 || out->last < out->first || *next != '\0') {
-            return DP_FAIL(DP_ERR_USAGE,
-                           "--trace wants FILE:steps=A-B, with steps from 1 and A no more than B, "
-                           "not '%s'",
-                           text);
-        }
+        right = out->first > 0 && out->last >= out->first && *next == '\0';
+    }
+    if (!right) {
+        return DP_FAIL(DP_ERR_USAGE,
+                       "--trace wants FILE:steps=A-B, with steps from 1 and A no more than B, "
+                       "not '%s'",
+                       text);
     }
     if (length >= sizeof(out->path)) {
         return DP_FAIL(DP_ERR_USAGE, "--trace: the name of the file is too long");

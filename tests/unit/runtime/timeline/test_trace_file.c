@@ -24,6 +24,8 @@ static void requests_are_read(void **state)
         {"a.json", "a.json", 0, 0},
         {"a.json:steps=10-15", "a.json", 10, 15},
         {"/tmp/a:b.json:steps=7-7", "/tmp/a:b.json", 7, 7},
+        {"a:b=5/7-9", "a:b=5/7-9", 0, 0},
+        {"run:7.json", "run:7.json", 0, 0},
         {":steps=1-9223372036854775806", "", 1, 9223372036854775806u},
     };
     static const char *const bad[] = {
@@ -38,6 +40,9 @@ static void requests_are_read(void **state)
         "a:steps=+5-6",
         "a:steps=5-99999999999999999999",
         "a:steps=5-6:steps=7-8",
+        "a.json:step=5-9", /* no file of such a name is meant */
+        "a.json:5-9",
+        ":steps=:7",
     };
     struct dp_trace_request request;
     (void)state;

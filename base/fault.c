@@ -204,6 +204,19 @@ static dp_status read_fault(const char *text, struct dp_fault **out)
     return DP_OK;
 }
 
+/* The text without spaces around it. */
+static char *trimmed(char *text)
+{
+    size_t length;
+
+    text += strspn(text, " ");
+    length = strlen(text);
+    while (length > 0 && text[length - 1] == ' ') {
+        text[--length] = '\0';
+    }
+    return text;
+}
+
 dp_status dp_faults_create(const char *text, struct dp_fault **out)
 {
     struct dp_fault *first = NULL, **end = &first;
@@ -213,13 +226,14 @@ dp_status dp_faults_create(const char *text, struct dp_fault **out)
     if (copy == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, DP_FAULT_VARIABLE);
     }
-    for (char *one = *copy == '\0' ? NULL : copy; one != NULL && status == DP_OK; one = next) {
+    for (char *one = *trimmed(copy) == '\0' ? NULL : copy; one != NULL && status == DP_OK;
+         one = next) {
         next = strchr(one, ';');
         if (next != NULL) {
             *next++ = '\0';
-            next = *next == '\0' ? NULL : next; /* a last ';' may end the text */
+            next = *trimmed(next) == '\0' ? NULL : next; /* a last ';' may end the text */
         }
-        status = read_fault(one, end);
+        status = read_fault(trimmed(one), end);
         end = status == DP_OK ? &(*end)->next : end;
     }
     dp_free(copy);

@@ -54,6 +54,20 @@ static void a_last_semicolon_may_end_the_text(void **state)
     dp_faults_destroy(fault);
 }
 
+static void spaces_may_stand_around_faults(void **state)
+{
+    struct dp_fault *fault = NULL;
+    (void)state;
+
+    assert_int_equal(dp_faults_create(" flip:step=1 ;  flip:step=2,rank=5 ; ", &fault), DP_OK);
+    assert_int_equal(fault->step, 1);
+    assert_int_equal(fault->next->rank, 5);
+    assert_null(fault->next->next);
+    dp_faults_destroy(fault);
+    assert_int_equal(dp_faults_create("  ", &fault), DP_OK);
+    assert_null(fault);
+}
+
 static void an_empty_text_is_no_fault(void **state)
 {
     struct dp_fault none, *fault = &none;
@@ -123,6 +137,7 @@ int main(void)
         cmocka_unit_test(a_fault_is_read_with_its_keys_and_defaults),
         cmocka_unit_test(several_faults_keep_their_order),
         cmocka_unit_test(a_last_semicolon_may_end_the_text),
+        cmocka_unit_test(spaces_may_stand_around_faults),
         cmocka_unit_test(an_empty_text_is_no_fault),
         cmocka_unit_test(bad_faults_are_reported_in_one_line),
         cmocka_unit_test(reading_survives_every_failed_allocation),

@@ -207,6 +207,9 @@ static dp_status open_lines(struct dp_sample_file *f, struct dp_problem *problem
     for (size_t i = at; i < f->count; i = line_end(f, i)) {
         lines++;
     }
+    if (lines == 0) {
+        return dp_problem_refuse(problem, DP_ERR_DATA, "has no rows, only a header");
+    }
     f->starts = dp_zalloc(lines + 1, sizeof(*f->starts));
     if (f->starts == NULL) {
         return dp_problem_refuse(problem, DP_ERR_NOMEM, "%zu lines", lines);

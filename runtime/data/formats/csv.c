@@ -243,14 +243,28 @@ struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_la
     return form;
 }
 
+/* What tables have in the place of a number that is not known. */
+static bool is_missing(const char *text, size_t length)
+{
+    static const char *const words[] = {"", "?", "-", "na", "n/a", "nan", "null", "none"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strlen(words[i]) == length && strncasecmp(words[i], text, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length)
 {
     const struct field f = form->label_last
                                ? last_of(line, length, form->separator)
                                : trimmed(field_at(line, line + length, form->separator));
+    const size_t size = (size_t)(f.end - f.begin);
     double ignored;
 
-    return !number_of(&f, &ignored);
+    return !number_of(&f, &ignored) && (size == 0 || !is_missing(f.begin, size));
 }
 
 bool dp_csv_lacks_name(const struct dp_csv_form *form, const char *line, size_t length)
@@ -286,19 +300,6 @@ bool dp_csv_counts_up(const struct dp_csv_form *form, const char *line, size_t l
         before = number;
     }
     return form->fields >= 3 && jumps <= 1;
-}
-
-/* What tables have in the place of a number that is not known. */
-static bool is_missing(const char *text, size_t length)
-{
-    static const char *const words[] = {"", "?", "-", "na", "n/a", "nan", "null", "none"};
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strlen(words[i]) == length && strncasecmp(words[i], text, length) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* What to do about a field that is no number. */

@@ -27,7 +27,8 @@ struct dp_csv_form {
  * label. A comma in fields that semicolons or tabs separate is none. */
 struct dp_csv_form dp_csv_form_of(const char *line, size_t length, bool label_last);
 
-/* Whether a line is a header: where the label belongs there is no number. */
+/* Whether a line is a header: where the label belongs there is no number, and no "nan" or "NA",
+ * which stand in the place of one. */
 bool dp_csv_is_header(const struct dp_csv_form *form, const char *line, size_t length);
 
 /* Whether the first field of a line is empty: in a header that of row numbers is, as pandas and R

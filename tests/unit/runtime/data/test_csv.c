@@ -153,6 +153,8 @@ static void the_first_line_reports_the_form_of_all(void **state)
     assert_true(is_header("\"x\",\"y\"", true));
     assert_true(is_header("", false));
     assert_false(is_header("5,x,2", false));
+    assert_false(is_header("nan,1,2", false)); /* a row whose label is missing */
+    assert_false(is_header("1,2,NA", true));
 }
 
 static void separators_in_quotes_are_none(void **state)

@@ -155,6 +155,13 @@ static void a_bad_line_is_named_by_its_number_in_the_file(void **state)
     }
 }
 
+static void a_header_alone_is_refused(void **state)
+{
+    (void)state;
+    write_text("header", "a,b,c\n");
+    assert_refused("header", &flat, DP_ERR_DATA, "has no rows, only a header");
+}
+
 static void lines_with_another_number_of_fields_are_refused(void **state)
 {
     const struct dp_sample_file_form three = {.input = flat.input, .outputs = 3};
@@ -459,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(lines_are_read_with_or_without_labels_and_headers),
+        TEST(a_header_alone_is_refused),
         TEST(a_bad_line_is_named_by_its_number_in_the_file),
         TEST(lines_with_another_number_of_fields_are_refused),
         TEST(files_of_any_length_are_read_whole),

@@ -1,7 +1,7 @@
 #include "runtime/config/config_synonyms.h"
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 struct synonym {
@@ -42,6 +42,11 @@ static const struct synonym synonyms[] = {
     {"path", "data", "dir"},
     {"root", "data", "dir"},
     {"numworkers", "data", "workers"},
+    {"numworkers", NULL, "data.workers"},
+    {"datadir", NULL, "data.dir"},
+    {"strategy", NULL, "comm.strategy"},
+    {"compressor", NULL, "comm.compressor"},
+    {"lanes", NULL, "train.lanes"},
     {"device", "train", "device.name"},
     {"threads", NULL, "--threads N"},
     {"numthreads", NULL, "--threads N"},
@@ -125,6 +130,17 @@ const char *dp_config_synonym(const char *where, const char *word)
         }
     }
     return NULL;
+}
+
+const char *dp_config_flag_meant(const char *flag, char *text, size_t size)
+{
+    const char *key = dp_config_synonym("", flag);
+
+    if (key == NULL || key[0] == '-') {
+        return key;
+    }
+    (void)snprintf(text, size, "--set %s=...", key);
+    return text;
 }
 
 const char *dp_config_no_layer(const char *word)

@@ -17,6 +17,7 @@
 #include "models/layers/layer.h"
 #include "runtime/config/config.h"
 #include "runtime/config/config_print.h"
+#include "runtime/config/config_synonyms.h"
 #include "runtime/data/augment/augmentation.h"
 #include "runtime/data/source.h"
 #include "runtime/optim/optimizer.h"
@@ -129,7 +130,7 @@ static dp_status add_set(struct dp_cli *cli, const char *set)
 }
 
 /* A number above 0 and up to `most`. */
-static dp_status read_number(enum flag flag, const char *value, long long most, long long *number)
+static dp_status read_number(enum flag flag, const char *value, int64_t most, int64_t *number)
 {
     char *end;
 
@@ -142,18 +143,9 @@ static dp_status read_number(enum flag flag, const char *value, long long most, 
     return DP_OK;
 }
 
-static dp_status read_steps(struct dp_cli *cli, const char *value)
-{
-    long long steps;
-
-    DP_TRY(read_number(FLAG_STEPS, value, LLONG_MAX, &steps));
-    cli->run.steps = steps;
-    return DP_OK;
-}
-
 static dp_status read_threads(struct dp_cli *cli, const char *value)
 {
-    long long threads;
+    int64_t threads;
 
     DP_TRY(read_number(FLAG_THREADS, value, INT_MAX, &threads));
     cli->run.threads = (int)threads;
@@ -227,7 +219,7 @@ static dp_status apply_value(struct dp_cli *cli, enum flag flag, const char *val
         cli->run.out = value;
         return DP_OK;
     case FLAG_STEPS:
-        return read_steps(cli, value);
+        return read_number(FLAG_STEPS, value, INT64_MAX, &cli->run.steps);
     case FLAG_SEED:
         (void)snprintf(cli->seed_set, sizeof(cli->seed_set), "train.seed=%s", value);
         return add_set(cli, cli->seed_set);
@@ -314,10 +306,11 @@ static dp_status read_flag(struct dp_cli *cli, int argc, char **argv, int *i)
     const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
 
     if (flag < 0) {
-        char name[64];
+        char name[64], set[64];
         const char *nearest;
         (void)snprintf(name, sizeof(name), "%.*s", (int)(length < 63 ? length : 63), argument);
-        nearest = nearest_flag(name);
+        nearest = dp_config_flag_meant(name, set, sizeof(set));
+        nearest = nearest != NULL ? nearest : nearest_flag(name);
         return nearest != NULL
                    ? DP_FAIL(DP_ERR_USAGE, "unknown flag %s (did you mean %s?)", name, nearest)
                    : DP_FAIL(DP_ERR_USAGE, "unknown flag %s; --help lists all", name);

@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "runtime/run/cli.h"
+#include "tests/support/stderr_text.h"
 
 /* Seconds of --max-time, or below 0: refused. */
 static double max_time(const char *text)
@@ -82,6 +84,36 @@ static void a_flag_is_no_value_of_another(void **state)
     assert_string_equal(cli.run.trace.path, file);
 }
 
+static void flags_of_other_tools_are_answered_with_ours(void **state)
+{
+    static const struct {
+        const char *flag, *meant;
+    } cases[] = {
+        {"--batch-size", "--set train.global_batch=..."},
+        {"--lr", "--set optimizer.lr=..."},
+        {"--epochs=3", "--set train.epochs=..."},
+        {"--strategy", "--set comm.strategy=..."},
+        {"--num-threads", "--threads N"},
+        {"--stesp", "--steps"},
+    };
+    char name[] = "ddp_train", config[] = "model.cfg", flag[32], value[] = "3", expected[128];
+    char *arguments[] = {name, config, flag, value, NULL};
+    struct dp_cli cli;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)snprintf(flag, sizeof(flag), "%s", cases[i].flag);
+        (void)snprintf(expected, sizeof(expected),
+                       "lockstep: error: unknown flag %.*s (did you mean %s?)\n",
+                       (int)strcspn(flag, "="), flag, cases[i].meant);
+        stderr_begin();
+        const dp_status status = dp_cli_parse(4, arguments, false, &cli);
+        stderr_end();
+        assert_int_equal(status, DP_ERR_USAGE);
+        assert_string_equal(stderr_text, expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -89,6 +121,7 @@ int main(void)
         cmocka_unit_test(bad_durations_are_refused),
         cmocka_unit_test(help_has_a_short_flag),
         cmocka_unit_test(a_flag_is_no_value_of_another),
+        cmocka_unit_test(flags_of_other_tools_are_answered_with_ours),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

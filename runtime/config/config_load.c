@@ -150,9 +150,22 @@ static const char *nearest_key(const struct dp_config_section *section, const ch
     return nearest;
 }
 
+/* Whether a value says that there is none of an option whose default is none. A name there is
+ * always. */
+static bool is_no_text(const struct dp_option *row, const struct dp_yaml_node *node,
+                       const char *path)
+{
+    return row->kind == DP_OPTION_STRING && row->initial != NULL && row->initial[0] == '\0' &&
+           node->kind == DP_YAML_SCALAR && (node->text[0] == '\0' || dp_yaml_is_null(node)) &&
+           strcmp(path, "name") != 0;
+}
+
 static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, void *base,
                           struct dp_yaml_node *entry, const char *path)
 {
+    if (is_no_text(row, entry, path)) {
+        return DP_OK; /* which is the default */
+    }
     if ((row->flags & DP_KEY_PLUGINS) != 0) {
         const bool empty = entry->kind == DP_YAML_LIST && entry->first == NULL;
 
@@ -165,6 +178,13 @@ static dp_status fill_key(struct dp_draft *draft, const struct dp_option *row, v
         DP_TRY(dp_config_read_folders(draft->pool, entry, path));
     }
     return dp_config_apply(row, base, entry, path);
+}
+
+/* Samples are normalised by numbers, or not at all. */
+static bool is_no_normalize(const struct dp_yaml_node *entry, const char *path)
+{
+    return entry->kind == DP_YAML_SCALAR && entry->plain && strcmp(entry->text, "none") == 0 &&
+           strcmp(path, "data.normalize") == 0;
 }
 
 static dp_status fill_section(struct dp_draft *draft, const struct dp_config_section *section,
@@ -191,6 +211,9 @@ static dp_status fill_entry(struct dp_draft *draft, const struct dp_config_secti
     }
     inside = entry->key[0] != '\0' && strchr(entry->key, '.') == NULL ? dp_config_section_find(path)
                                                                       : NULL;
+    if (is_no_normalize(entry, path)) {
+        return DP_OK; /* which is the default */
+    }
     if (inside == NULL) {
         return strcmp(path, "model") == 0
                    ? DP_OK

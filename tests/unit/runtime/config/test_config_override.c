@@ -120,6 +120,51 @@ static void a_text_with_too_many_colons_is_quoted(void **state)
                                      "it\n");
 }
 
+/* The resolved text of a file that has all three, with a key set over it. */
+static char *with_set(const char *set)
+{
+    static const char file[] =
+        "data: {source: records, dir: /r, local_cache: /c, augment: [flip: {}], "
+        "normalize: {mean: [0.1], std: [2]}}\nreport: {prometheus: /p}\n" MODEL;
+    char *text = NULL;
+
+    assert_int_equal(
+        dp_config_resolve_text(file, strlen(file), "m.cfg", no_environment, &set, 1, &text), DP_OK);
+    return text;
+}
+
+static void what_the_file_has_is_taken_away_by_an_empty_text_or_null(void **state)
+{
+    static const struct {
+        const char *set, *line;
+    } cases[] = {
+        {"data.local_cache=", "local_cache:"},  {"data.local_cache=''", "local_cache:"},
+        {"data.augment=null", "augment:"},      {"report.prometheus=null", "prometheus:"},
+        {"data.normalize=none", "mean: [0.1]"}, {"data.normalize=null", "mean: [0.1]"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *kept = with_set("train.seed=3"), *text = with_set(cases[i].set);
+        assert_non_null(strstr(kept, cases[i].line));
+        assert_null(strstr(text, cases[i].line));
+        dp_free(kept);
+        dp_free(text);
+    }
+}
+
+static void a_file_may_say_that_nothing_is_normalised(void **state)
+{
+    static const char file[] = "data: {normalize: none, augment: , local_cache: ''}\n" MODEL;
+    char *text = NULL;
+    (void)state;
+
+    assert_int_equal(
+        dp_config_resolve_text(file, strlen(file), "m.cfg", no_environment, NULL, 0, &text), DP_OK);
+    assert_non_null(strstr(text, "normalize: {mean: [], std: []}"));
+    dp_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +172,8 @@ int main(void)
         cmocka_unit_test(a_variable_has_one_alias),
         cmocka_unit_test(variables_for_lists_are_ignored_with_a_warning),
         cmocka_unit_test(a_text_with_too_many_colons_is_quoted),
+        cmocka_unit_test(what_the_file_has_is_taken_away_by_an_empty_text_or_null),
+        cmocka_unit_test(a_file_may_say_that_nothing_is_normalised),
     };
 
     return cmocka_run_group_tests_name("config_override", tests, NULL, NULL);

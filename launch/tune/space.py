@@ -58,10 +58,10 @@ def read_ends(where, kind, values):
         if low != int(low) or high != int(high):
             raise Failure(f"{where}: int wants whole numbers", CONFIGURATION)
         low, high = int(low), int(high)
-    if low > high or (kind == "log" and low <= 0):
-        raise Failure(f"{where}: [{low:g}, {high:g}] is no range"
-                      + (" of a logarithm: it begins above 0" if kind == "log" else ""),
-                      CONFIGURATION)
+    wrong = ("its lower end comes first" if low > high else
+             "that of a logarithm begins above 0" if kind == "log" and low <= 0 else None)
+    if wrong is not None:
+        raise Failure(f"{where}: [{low:g}, {high:g}] is no range: {wrong}", CONFIGURATION)
     return [low, high]
 
 

@@ -149,6 +149,7 @@ def case_what_cannot_be_tuned_is_one_line():
             (78, "lr", "optimizer.lr: {float: [-1, 1]}\n"),
             (78, "expected one of", "optimizer.lr: [0, 1]\n"),
             (78, "begins above 0", "optimizer.lr: {log: [0, 1]}\n"),
+            (78, "its lower end comes first", "optimizer.lr: {log: [1, 1e-3]}\n"),
             (78, "not YAML", "optimizer.lr: {log: [0, 1\n"),
             (78, "space.yaml:2: repeated key 'optimizer.lr' (first in line 1)",
              "optimizer.lr: {float: [0, 1]}\noptimizer.lr: {float: [0, 2]}\n"),

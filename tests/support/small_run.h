@@ -46,6 +46,7 @@ DP_CHECKED dp_status small_weights(struct dp_trainer *trainer, float *whole);
 struct outcome {
     uint64_t hash[SMALL_STEPS][SMALL_RANKS];
     float loss[SMALL_STEPS][SMALL_RANKS];
+    double score; /* of all steps, on rank 0 */
     struct dp_evaluation evaluation[SMALL_RANKS];
     float *weights; /* owned; master weights of rank 0 at the end */
     size_t trained;

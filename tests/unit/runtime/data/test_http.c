@@ -345,6 +345,32 @@ static void a_server_that_is_away_may_come_back(void **state)
     (void)close(fd);
 }
 
+/* The first variable that has a file counts; its name may be short. */
+static void authorities_are_read_from_the_file_that_is_named(void **state)
+{
+    static const char *const names[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    struct dp_place place = {.shown = "https://here"};
+    (void)state;
+
+    (void)snprintf(place.base, sizeof(place.base), "https://127.0.0.1:%d", http_server.port);
+    for (int i = 0; i < 3; i++) {
+        struct dp_http *http;
+        struct dp_http_answer a;
+        for (int k = 0; k <= i; k++) {
+            assert_int_equal(setenv(names[k], k == i ? "x" : "", 1), 0);
+        }
+        http = connection_to(&place);
+        a = get_on(http, "file", 0, 10);
+        dp_http_destroy(http);
+        for (int k = 0; k <= i; k++) {
+            assert_int_equal(unsetenv(names[k]), 0);
+        }
+        if (a.outcome == DP_HTTP_DONE || strstr(a.problem, "certificate") == NULL) {
+            fail_msg("%s: %d '%s'", names[i], (int)a.outcome, a.problem);
+        }
+    }
+}
+
 static void redirects_are_followed_to_servers_only(void **state)
 {
     (void)state;
@@ -416,6 +442,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_ends_early_may_be_asked_for_again),
         cmocka_unit_test(a_server_that_says_nothing_is_given_up),
         cmocka_unit_test(a_server_that_is_away_may_come_back),
+        cmocka_unit_test(authorities_are_read_from_the_file_that_is_named),
         cmocka_unit_test(redirects_are_followed_to_servers_only),
         cmocka_unit_test(who_takes_bytes_may_refuse_them),
         cmocka_unit_test(requests_with_a_key_are_signed),

@@ -23,6 +23,7 @@
 #include "runtime/data/load_samples.h"
 #include "runtime/data/sample_reader.h"
 #include "tests/support/files/picture_files.h"
+#include "tests/support/held_mutexes.h"
 
 enum { SIDE = 6, BYTES = SIDE * SIDE * 3, PER_CLASS = 40, TRAIN = 2 * PER_CLASS, TEST = 10 };
 enum { ALL = TRAIN + TEST };

@@ -2,7 +2,7 @@
  * test_remote_fetch.c - files are fetched whole over connections that break off and are shared, and
  * records are read from a server as from a folder.
  */
-#define _DEFAULT_SOURCE /* syscall() */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,6 +27,7 @@
 #include "runtime/data/sample_reader.h"
 #include "tests/support/files/array_files.h"
 #include "tests/support/files/picture_files.h"
+#include "tests/support/held_mutexes.h"
 #include "tests/support/http_server.h"
 #include "tests/support/same_blocks.h"
 #include "tests/support/scratch.h"

@@ -223,8 +223,9 @@ static void note_hang(void *context, const char *cause)
     (void)snprintf(hook.cause, sizeof(hook.cause), "%s", cause);
 }
 
-/* This process is the only rank, in a step that does not end. */
-static void ranks_without_progress_end_the_job_after_a_report(void **state)
+/* This process is all ranks up to `self`, in a step that does not end; the first one reports or,
+ * if it does not for so long, another one. */
+static void check_hang(int self, uint64_t least_ns)
 {
     struct dp_trace_mark mark = {.changes = 1,
                                  .open = 1,
@@ -232,15 +233,15 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
                                  .phase = DP_PHASE_FORWARD,
                                  .step = 3,
                                  .bucket = -1};
-    const struct dp_watchdog_rank rank = {0, getpid(), &mark, NULL};
+    const struct dp_watchdog_rank ranks[] = {{0, getpid(), &mark, NULL},
+                                             {1, getpid(), &mark, NULL}};
     const struct dp_watchdog_config watched = {
-        .ranks = &rank, .count = 1, .host = "h1", .look = dp_process_look};
+        .ranks = ranks, .count = self + 1, .self = self, .host = "h1", .look = dp_process_look};
     atomic_int cancel = 0;
     struct dp_failure_detector_config config = {
         .cancel = &cancel, .lost = lost, .abort = note_abort};
     struct dp_failure_detector *detector = NULL;
     const uint64_t begin_ns = dp_now_ns();
-    (void)state;
 
     atomic_store(&dead, -1);
     atomic_store(&aborted, 0);
@@ -253,6 +254,7 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
     while (atomic_load(&cancel) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
         sleep_ms(5);
     }
+    assert_true(dp_now_ns() - begin_ns >= least_ns);
     assert_int_equal(atomic_load(&aborted), 0); /* it may end by itself */
     assert_true(dp_failure_detector_hung(detector));
     while (atomic_load(&aborted) == 0 && dp_now_ns() - begin_ns < 20000000000ull) {
@@ -266,7 +268,19 @@ static void ranks_without_progress_end_the_job_after_a_report(void **state)
     assert_int_equal(hook.cancelled, 0);
     assert_non_null(strstr(hook.cause, "did not arrive: rank 0 (h1): "));
     assert_non_null(strstr(stderr_text, "\n   0 h1          3      - forward "));
-    assert_non_null(strstr(stderr_text, "lockstep: error: no progress for 0."));
+    assert_non_null(strstr(stderr_text, "lockstep: error: no progress for "));
+}
+
+static void ranks_without_progress_end_the_job_after_a_report(void **state)
+{
+    (void)state;
+    check_hang(0, 800000000);
+}
+
+static void another_rank_reports_where_the_first_one_does_not(void **state)
+{
+    (void)state;
+    check_hang(1, 4300000000);
 }
 
 static void nothing_is_checked_after_the_end(void **state)
@@ -471,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_silent_host_is_not_a_death_and_ends_the_job),
         cmocka_unit_test(a_second_of_silence_is_enough_where_it_is_the_limit),
         cmocka_unit_test(ranks_without_progress_end_the_job_after_a_report),
+        cmocka_unit_test(another_rank_reports_where_the_first_one_does_not),
         cmocka_unit_test(nothing_is_checked_after_the_end),
         cmocka_unit_test(a_rank_that_writes_to_a_dead_one_reports_and_ends),
         cmocka_unit_test(where_ranks_go_on_a_write_to_a_dead_one_fails_and_no_more),

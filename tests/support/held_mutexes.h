@@ -18,7 +18,7 @@ static _Thread_local const pthread_mutex_t *held[HELD_MOST];
 static int held_call(const char *name, pthread_mutex_t *mutex)
 {
     void *symbol = dlsym(RTLD_NEXT, name);
-    int (*call)(pthread_mutex_t *mutex);
+    int (*call)(pthread_mutex_t * mutex);
 
     if (symbol == NULL) {
         abort();

@@ -7,7 +7,6 @@
 ARG CUDA=13.0.2
 FROM nvidia/cuda:${CUDA}-devel-ubuntu24.04 AS build
 COPY . /src
-RUN apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install g++ libnccl-dev
 RUN /src/launch/docker/build_package -DDP_CUDA=on
 
 FROM nvidia/cuda:${CUDA}-runtime-ubuntu24.04

@@ -66,6 +66,14 @@ def case_what_an_image_copies_and_calls_is_there():
     check(f"/usr/local/bin/{sshd}" in (ROOT / "launch/docker/setup_image").read_text(), sshd)
 
 
+def case_images_install_packages_by_their_scripts_alone():
+    """What NVIDIA's bases have they also hold: apt-get refuses to install a newer one."""
+    for file in DOCKER:
+        for command in re.findall(r"^RUN (.*)", file.read_text(), re.M):
+            check(re.match(r"/src/launch/docker/build_package( |$)|/tmp/setup_image ", command),
+                  f"{file.name}: RUN {command}")
+
+
 def case_the_manifest_is_what_the_operator_and_kubernetes_take():
     if "DP_TEST_LONG" not in os.environ:
         raise Skipped("Kubernetes' schemas are 140 MB: tests/run --long")

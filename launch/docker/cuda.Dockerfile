@@ -9,7 +9,7 @@ FROM nvidia/cuda:${CUDA}-devel-ubuntu24.04 AS build
 COPY . /src
 RUN /src/launch/docker/build_package -DDP_CUDA=on
 
-FROM nvidia/cuda:${CUDA}-runtime-ubuntu24.04
+FROM nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 COPY --from=build /lockstep.deb /lockstep.deb
 COPY launch/docker/setup_image /tmp/
 RUN /tmp/setup_image && rm /tmp/setup_image

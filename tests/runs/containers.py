@@ -74,6 +74,11 @@ def case_images_install_packages_by_their_scripts_alone():
                   f"{file.name}: RUN {command}")
 
 
+def case_the_image_for_gpus_has_the_library_that_computes_convolutions():
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "launch/docker/cuda.Dockerfile").read_text(), re.M)
+    check("-cudnn-runtime-" in bases[-1], f"no cuDNN in {bases[-1]}")
+
+
 def case_the_manifest_is_what_the_operator_and_kubernetes_take():
     if "DP_TEST_LONG" not in os.environ:
         raise Skipped("Kubernetes' schemas are 140 MB: tests/run --long")

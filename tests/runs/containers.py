@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Images and the job for Kubernetes: the launcher's command trains, the manifest has the fields of
 the MPI Operator and, in tests/run --long, pods as Kubernetes' own schema wants them."""
+import fnmatch
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import harness
 from harness import ROOT, Skipped, check, same
 
+IGNORED = (ROOT / ".dockerignore").read_text().split()
 MANIFEST = ROOT / "launch/kubernetes/mpijob.yaml"
 DOCKER = sorted((ROOT / "launch/docker").glob("*.Dockerfile"))
 # kubeflow.org/v2beta1, MPIJobSpec and what is below it, up to the pods' templates.
@@ -64,6 +67,26 @@ def case_what_an_image_copies_and_calls_is_there():
     check("/usr/share/lockstep/mpirun" in text and "launch/mpirun" in installed, "no mpirun")
     sshd = re.search(r"command: \[(start_\w+)\]", text)[1]
     check(f"/usr/local/bin/{sshd}" in (ROOT / "launch/docker/setup_image").read_text(), sshd)
+
+
+def case_an_image_is_made_of_sources_alone():
+    for line in (ROOT / ".gitignore").read_text().split():
+        line = line.rstrip("/")
+        pattern = line[1:] if line.startswith("/") else f"**/{line}"
+        check(pattern in IGNORED, f"docker would send {line}")
+    sent = harness.scratch / "sent"
+    top = [pattern.split("/") for pattern in IGNORED if not pattern.startswith("**/")]
+
+    def ignored(folder, names):
+        above = os.path.relpath(folder, ROOT).split("/") if folder != str(ROOT) else []
+        return [name for name in names if name == "__pycache__" or any(
+            pattern[:-1] == above and fnmatch.fnmatchcase(name, pattern[-1]) for pattern in top)]
+
+    shutil.copytree(ROOT, sent, symlinks=True, ignore=ignored)
+    check(not (sent / "tests").exists(), "tests are sent")
+    done = subprocess.run(["cmake", "-S", sent, "-B", harness.scratch / "made", "-DDP_TESTS=OFF"],
+                          capture_output=True, text=True, check=False)
+    same(done.returncode, 0, f"the exit code of cmake without {IGNORED}\n{done.stderr}\n")
 
 
 def case_images_install_packages_by_their_scripts_alone():

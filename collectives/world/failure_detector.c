@@ -33,8 +33,7 @@ static const uint64_t end_ns = 3000000000;
  * another one reports, since the one that is to may be stuck, or does so by itself: twice that. */
 static const uint64_t report_ns = 500000000, no_report_ns = 4000000000;
 
-/* After the report of a death on another host nothing is called a hang for so long: the job ends by
- * that death. */
+/* For so long after a death on another host, which ends the job, nothing is called a hang. */
 static const uint64_t ends_ns = 60000000000;
 
 /* How long ranks of this host have to say where they are, and those of other hosts. */
@@ -137,20 +136,21 @@ static void log_loss(const struct dp_loss *loss)
 /* The mutex is held, so the hook stays. */
 static void tell_of(struct dp_failure_detector *detector, const struct dp_loss *loss)
 {
+    const char *host = loss->host != NULL ? loss->host : "";
     char cause[256];
 
     log_loss(loss);
     detector->reports_loss = loss->silent_s == 0;
-    if (detector->loss_hook == NULL) {
-        return;
-    }
     if (loss->silent_s > 0) {
         (void)snprintf(cause, sizeof(cause), "no sign of life from host %s (rank %d) for %d s",
-                       loss->host, loss->rank, loss->silent_s);
+                       host, loss->rank, loss->silent_s);
     } else {
-        (void)snprintf(cause, sizeof(cause), "rank %d has died", loss->rank);
+        (void)snprintf(cause, sizeof(cause), "rank %d%s%s%s has died", loss->rank,
+                       *host != '\0' ? " (" : "", host, *host != '\0' ? ")" : "");
     }
-    detector->loss_hook(detector->loss_context, cause);
+    if (detector->loss_hook != NULL) {
+        detector->loss_hook(detector->loss_context, cause);
+    }
 }
 
 /* Checks once. */

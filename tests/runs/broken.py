@@ -126,8 +126,8 @@ def killed_with_a_last_word(cfg, name):
     result = started.finish()
     same(result.code, 137, f"the exit code of\n{result}\n")
     last = [line for line in result.err.splitlines() if line.startswith("lockstep: ")][-1]
-    command = last.removeprefix("lockstep: go on with: ")
-    return (command, out) if command != last and (out / "run.json").exists() else None
+    told = re.fullmatch(r"lockstep: rank 0 \(\S+\): rank 1 has died; go on with: (.+)", last)
+    return (told[1], out) if told is not None and (out / "run.json").exists() else None
 
 
 def case_a_killed_rank_leaves_run_json_and_the_command_that_goes_on():

@@ -146,7 +146,7 @@ def case_a_killed_evaluator_ends_the_job_and_is_named():
     same(result.code, 128 + signal.SIGKILL, f"the exit code of\n{result}\n")
     same(len(result.errors), 1, f"errors of\n{result}\n")
     check("rank 2, of this host, has died" in result.errors[0], f"it is not named:\n{result}")
-    check(len(result.complaints) == 2 and "lockstep: go on with: " in result.complaints[1],
+    check(len(result.complaints) == 2 and "rank 2 has died; go on with: " in result.complaints[1],
           f"what is on stderr:\n{result}")
 
 

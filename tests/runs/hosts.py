@@ -101,6 +101,9 @@ def kill_one(cfg, hosts, victim, teller, strategy, out, env=None):
     check(re.search(rf"rank {teller} \(h{teller + 1}\): rank {victim} \(h{victim + 1}\) has died",
                     result.errors[-1]),
           f"who died is not reported:\n{result}")
+    for line in (line for line in result.complaints if "; go on with: " in line):
+        check(f"rank {victim} (h{victim + 1}) has died; go on with: " in line,
+              f"the command does not say after what:\n{result}")
     return started.begin + result.seconds - killed
 
 
@@ -210,7 +213,7 @@ def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
         cut(started, host)
         result = started.finish()
         same(result.code, 76, f"the exit code of\n{result}\n")
-        lines = [line for line in result.complaints if "lockstep: go on with: " not in line]
+        lines = [line for line in result.complaints if "; go on with: " not in line]
         same(len(lines), 1, f"the number of lines on stderr in\n{result}\n")
         check(re.search(rf"rank {re.escape(teller)}: no sign of life from host {host} "
                         rf"\(rank {watched}\) for \d+ s: is its network cut", result.errors[0]),

@@ -35,7 +35,8 @@ def case_a_killed_rank_is_named_and_its_code_is_the_jobs():
               re.search(rf"rank {teller} \(\S+\): rank {victim}, of this host, has died",
                         result.errors[0]),
               f"who died is not reported:\n{result}")
-        check("lockstep: go on with: " in result.complaints[-1], f"the last line of\n{result}")
+        check(f"rank {victim} has died; go on with: " in result.complaints[-1],
+              f"the last line of\n{result}")
         same(run_json(out)["reason"], f"rank {victim} has died", "the end in run.json")
 
 
@@ -110,7 +111,7 @@ def case_a_host_that_is_cut_off_ends_the_job_with_one_line():
     hosts.cut(started, "h2")
     result = started.finish()
     same(result.code, 76, f"the exit code of\n{result}\n")
-    lines = [line for line in result.complaints if "lockstep: go on with: " not in line]
+    lines = [line for line in result.complaints if "; go on with: " not in line]
     same(len(lines), 1, f"the number of lines on stderr in\n{result}\n")
     check(re.search(r"rank 0 \(h1\): no sign of life from host h2 \(rank 1\) for \d+ s", lines[0]),
           f"not reported:\n{result}")

@@ -82,7 +82,7 @@ static void report_loss(void *context, const char *cause)
     if (has_folder(run)) {
         write_end(run, DP_RUN_ERROR, cause);
     }
-    dp_run_tell_way_on(&run->job);
+    dp_run_tell_way_on(&run->job, cause);
     if (has_folder(run)) {
         write_reports(&run->job);
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collectives/world/host_names.h"
 
 enum { COMMAND = 16384 };
 
@@ -108,10 +109,11 @@ static bool add_launcher(const struct dp_run_job *job, char *text)
     return false;
 }
 
-void dp_run_tell_way_on(const struct dp_run_job *job)
+void dp_run_tell_way_on(const struct dp_run_job *job, const char *cause)
 {
     char text[COMMAND] = "", words[COMMAND];
     const size_t count = read_words((long)getpid(), words);
+    const int rank = job->world->all->rank;
     bool resumes = false, places = false;
 
     const bool whole = add_launcher(job, text);
@@ -129,5 +131,6 @@ void dp_run_tell_way_on(const struct dp_run_job *job)
     if (!resumes) {
         add(text, "--resume");
     }
-    dp_log_notice("go on with: %s", text);
+    dp_log_notice("rank %d (%s): %s; go on with: %s", rank,
+                  dp_host_names_of(job->world->hosts, rank), cause, text);
 }

@@ -6,8 +6,9 @@
 
 #include "runtime/run/job.h"
 
-/* Logs "go on with: COMMAND": this process's own, with what started it as far as this host knows
- * that, with --resume and the folder of the run. Works while other threads are stuck. */
-void dp_run_tell_way_on(const struct dp_run_job *job);
+/* Logs "rank R (HOST): CAUSE; go on with: COMMAND", as the last line: the command is this process's
+ * own, with what started it as far as this host knows that, with --resume and the folder of the
+ * run. Works while other threads are stuck. */
+void dp_run_tell_way_on(const struct dp_run_job *job, const char *cause);
 
 #endif

@@ -411,12 +411,12 @@ static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
         char *mine;
         mpi.no_window = true;
         assert_false(group->unshared);
-        mine = dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, 3 * PAGE);
+        mine = dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, (size_t)3 * PAGE);
         assert_non_null(mine);
         assert_true(group->unshared);
         assert_ptr_equal(dp_mpi_window_peer(group, mine, 0), mine);
         assert_null(dp_mpi_window_peer(group, mine, 1));
-        memset(mine, MARK, 3 * PAGE);
+        memset(mine, MARK, (size_t)3 * PAGE);
         if (released) {
             dp_mpi_window_release(group, mine);
         }

@@ -145,6 +145,25 @@ void dp_expect_no_more(struct dp_expectation *e)
     }
 }
 
+/* Only the publishing thread writes. */
+static void add_await(struct dp_trace_mark *mark, int more)
+{
+    if (mark != NULL) {
+        set_mark(&mark->awaits, atomic_load_explicit(&mark->awaits, memory_order_relaxed) + more);
+    }
+}
+
+struct dp_trace_mark *dp_await_begins(void)
+{
+    add_await(published[DP_TRACE_WATCHDOG], 1);
+    return published[DP_TRACE_WATCHDOG];
+}
+
+void dp_await_ends(struct dp_trace_mark *const *mark)
+{
+    add_await(*mark, -1);
+}
+
 static void mark_opened(struct dp_trace_mark *mark, const struct dp_span *span)
 {
     if (span->phase == DP_PHASE_STEP) {

@@ -84,6 +84,7 @@ struct dp_trace_mark {
     atomic_uint ended;            /* bits 1 << activity that ended; other: after a step only */
     atomic_uint_fast64_t beats;   /* dp_trace_beat() of any thread of its process */
     atomic_int expects_ms;        /* DP_EXPECT(); 0: nothing is said */
+    atomic_int awaits;            /* DP_AWAIT_RANKS() that hold */
 };
 
 /* Whom a mark is for. */
@@ -125,6 +126,16 @@ void dp_expect_no_more(struct dp_expectation *expectation);
     __attribute__((cleanup(dp_expect_no_more))) struct dp_expectation DP_PASTE(dp_expectation_, \
                                                                                __LINE__);       \
     dp_expect(&DP_PASTE(dp_expectation_, __LINE__), (seconds))
+
+/* For the rest of the enclosing block the calling thread does nothing but wait for other ranks,
+ * which the watchdog must not take for what keeps them waiting. As DP_PHASE_WAIT says in steps; but
+ * its time is that of the span around it, and it is no progress. */
+#define DP_AWAIT_RANKS()                                                                  \
+    __attribute__((cleanup(dp_await_ends), unused)) struct dp_trace_mark *const DP_PASTE( \
+        dp_await_, __LINE__) = dp_await_begins()
+
+struct dp_trace_mark *dp_await_begins(void);
+void dp_await_ends(struct dp_trace_mark *const *mark);
 
 /* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
 struct dp_trace_tool {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "collectives/core/backoff.h"
 #include "collectives/core/transport.h"
 
@@ -105,6 +106,7 @@ dp_status dp_group_start(struct dp_group *group, int to, struct dp_slice out, in
 
 dp_status dp_group_finish(struct dp_group *group, struct dp_transfer *transfer)
 {
+    DP_AWAIT_RANKS();
     DP_TRY(group->transport->finish(group, transfer));
     transfer->to = transfer->from = -1;
     return DP_OK;

@@ -1,5 +1,6 @@
 #include "collectives/core/shm_barrier.h"
 
+#include "base/trace.h"
 #include "collectives/core/backoff.h"
 
 struct dp_shm_flag {
@@ -46,6 +47,7 @@ void dp_shm_barrier_close(struct dp_shm_barrier *barrier)
 
 dp_status dp_shm_barrier_wait(struct dp_shm_barrier *barrier)
 {
+    DP_AWAIT_RANKS();
     const uint64_t turn = ++barrier->turns;
 
     atomic_store_explicit(&barrier->mine->arrived, turn, memory_order_release);

@@ -7,6 +7,7 @@
 #include "collectives/core/transport_mpi.h"
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "collectives/core/backoff.h"
 #include "collectives/core/mpi/window_mpi.h"
 #include "collectives/core/mpi_status.h"
@@ -175,6 +176,7 @@ static dp_status find_nodes(struct dp_group *group)
 
 dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group **out)
 {
+    DP_AWAIT_RANKS(); /* MPI itself waits in each call that makes a communicator */
     struct dp_group *group = dp_zalloc(1, sizeof(*group));
     struct dp_mpi_link *link = dp_zalloc(1, sizeof(*link));
     dp_status status = DP_ERR_NOMEM;
@@ -218,6 +220,13 @@ failed:
     return status;
 }
 
+dp_status dp_mpi_part(MPI_Comm comm, bool in, int rank, MPI_Comm *out)
+{
+    DP_AWAIT_RANKS();
+
+    return DP_MPI(MPI_Comm_split(comm, in ? 0 : MPI_UNDEFINED, rank, out));
+}
+
 /* Finds the root of a chain of groups, and the number of rank `rank` there. */
 static const struct dp_group *bottom_of(const struct dp_group *group, int *rank)
 {
@@ -234,6 +243,13 @@ bool dp_mpi_connects(const struct dp_group *group)
     int rank = 0;
 
     return bottom_of(group, &rank)->transport == &mpi_transport;
+}
+
+static dp_status create(MPI_Comm comm, MPI_Group some, MPI_Comm *out)
+{
+    DP_AWAIT_RANKS();
+
+    return DP_MPI(MPI_Comm_create_group(comm, some, TAG, out));
 }
 
 dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out)
@@ -258,7 +274,7 @@ dp_status dp_mpi_comm_open(const struct dp_group *group, MPI_Comm *out)
     }
     DP_TRY_GOTO(DP_MPI(MPI_Comm_group(link->comm, &all)), status, done);
     DP_TRY_GOTO(DP_MPI(MPI_Group_incl(all, group->size, ranks, &some)), status, done);
-    DP_TRY_GOTO(DP_MPI(MPI_Comm_create_group(link->comm, some, TAG, out)), status, done);
+    DP_TRY_GOTO(create(link->comm, some, out), status, done);
     DP_TRY_GOTO(DP_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN)), status, done);
 
 done:
@@ -281,6 +297,7 @@ void dp_mpi_comm_close(const struct dp_group *group, MPI_Comm comm)
 
 dp_status dp_mpi_wait(const struct dp_group *group, MPI_Request *request)
 {
+    DP_AWAIT_RANKS();
     struct dp_backoff backoff = {.cancel = group->cancel, .spin_ns = group->spin_ns};
 
     return dp_pieces_wait(&backoff, request, 1);

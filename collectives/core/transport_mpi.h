@@ -12,6 +12,10 @@
  * DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_mpi_group_create(MPI_Comm comm, atomic_int *cancel, struct dp_group **out);
 
+/* A communicator of the ranks of `comm` that are `in`, in the order of `rank`; MPI_COMM_NULL on the
+ * others. Collective over `comm`. Errors: DP_ERR_MPI. */
+DP_CHECKED dp_status dp_mpi_part(MPI_Comm comm, bool in, int rank, MPI_Comm *out);
+
 /* Whether messages of the group go over MPI. Local. */
 bool dp_mpi_connects(const struct dp_group *group);
 

@@ -124,6 +124,7 @@ static dp_status turn_peer(struct probe *p, size_t bytes)
 /* Returns when all ranks of the node have raised their flags. */
 static dp_status turn_flags(struct probe *p, size_t bytes)
 {
+    DP_AWAIT_RANKS();
     const struct dp_group *group = p->group;
     const uint64_t turn = ++p->barriers;
 

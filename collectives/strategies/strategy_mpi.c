@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/trace.h"
 #include "collectives/core/mpi_status.h"
 #include "collectives/core/transport_mpi.h"
 
@@ -48,6 +49,7 @@ static dp_status mpi_open(void *state, struct dp_group *group, size_t max_count)
 /* mpi->sum = the sum of `data`. */
 static dp_status allreduce(const struct mpi *mpi, const void *data, int count)
 {
+    DP_AWAIT_RANKS();
     MPI_Request request;
 
     if (mpi->nonblocking == 0) {

@@ -68,7 +68,9 @@ static inline bool runs(const struct rank_state *r)
 
 static inline bool waits(const struct rank_state *r)
 {
-    return phase(r) == DP_PHASE_WAIT && runs(r);
+    return (phase(r) == DP_PHASE_WAIT ||
+            atomic_load_explicit(&r->is.mark->awaits, memory_order_relaxed) > 0) &&
+           runs(r);
 }
 
 /* Whether it waits for work that need not come: nobody waits for it, and it for nobody. */

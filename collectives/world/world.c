@@ -284,7 +284,7 @@ dp_status dp_world_divide(struct dp_world *world, const struct dp_roles *roles)
         return DP_OK;
     }
     world->train = NULL;
-    DP_TRY(DP_MPI(MPI_Comm_split(everyone, shares ? 0 : MPI_UNDEFINED, rank, &some)));
+    DP_TRY(dp_mpi_part(everyone, shares, rank, &some));
     if (shares) {
         status = dp_mpi_group_create(some, &world->cancel, &world->train);
         (void)MPI_Comm_free(&some); /* the group has a copy */
@@ -404,7 +404,7 @@ static dp_status choose(MPI_Comm after, int size, int lanes, MPI_Comm *out)
         return DP_OK;
     }
     DP_TRY(DP_MPI(MPI_Comm_rank(after, &rank)));
-    return DP_MPI(MPI_Comm_split(after, rank < most ? 0 : MPI_UNDEFINED, rank, out));
+    return dp_mpi_part(after, rank < most, rank, out);
 }
 
 static dp_status shrink(struct dp_world *world, int lanes, struct dp_world_loss *loss)

@@ -350,6 +350,7 @@ dp_status dp_snapshot_take(struct dp_snapshot *s, const struct dp_state_dict *st
 
 dp_status dp_snapshot_wait(const struct dp_snapshot *s)
 {
+    DP_AWAIT_RANKS();
     struct dp_backoff backoff = {.cancel = s->group != NULL ? s->group->cancel : NULL};
 
     while (s->copied != NULL && atomic_load_explicit(s->copied, memory_order_acquire) <

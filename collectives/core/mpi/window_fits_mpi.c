@@ -9,6 +9,7 @@
 
 #include "base/files/file.h"
 #include "base/files/shared_file.h"
+#include "base/trace.h"
 
 /* The value of a setting of Open MPI: from the environment, a file of settings, or the default. */
 static int read_setting(const char *name, char *text, int size)
@@ -125,13 +126,20 @@ static unsigned long long segments_in(const char *folder, MPI_Comm node)
                : 0;
 }
 
+static bool sum(MPI_Comm node, const unsigned long long *mine, unsigned long long *all)
+{
+    DP_AWAIT_RANKS();
+
+    return MPI_Allreduce(mine, all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, node) == MPI_SUCCESS;
+}
+
 bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
 {
     const unsigned long long piece = mine;
     unsigned long long all = 0;
     const char *folder;
 
-    if (MPI_Allreduce(&piece, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, node) != MPI_SUCCESS) {
+    if (!sum(node, &piece, &all)) {
         return false;
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next small piece */

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "collectives/core/mpi/left_memory.h"
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi_status.h"
@@ -52,6 +53,15 @@ static void note_mapped(struct dp_mpi_window *w, char *piece, size_t length)
     w->length = (size_t)(end - begin);
 }
 
+/* MPI waits for all ranks of this node. */
+static bool allocate(MPI_Comm node, size_t bytes, MPI_Info info, struct dp_mpi_window *w)
+{
+    DP_AWAIT_RANKS();
+
+    return MPI_Win_allocate_shared((MPI_Aint)piece_length(bytes), 1, info, node, &w->base,
+                                   &w->window) == MPI_SUCCESS;
+}
+
 /* Maps the pieces of all ranks of this node. Every rank touches its own first, so that the pages
  * are on its own NUMA node. */
 static dp_status window_open(const struct dp_group *group, struct dp_mpi_window *w, size_t bytes)
@@ -63,8 +73,7 @@ static dp_status window_open(const struct dp_group *group, struct dp_mpi_window 
 
     DP_TRY(DP_MPI(MPI_Info_create(&info)));
     (void)MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    if (MPI_Win_allocate_shared((MPI_Aint)piece_length(bytes), 1, info, link->node, &w->base,
-                                &w->window) != MPI_SUCCESS) {
+    if (!allocate(link->node, bytes, info, w)) {
         w->base = NULL;
         w->window = MPI_WIN_NULL;
     }
@@ -115,10 +124,17 @@ bool dp_mpi_left(const struct dp_group *group)
     return atomic_load(group->cancel) != 0;
 }
 
+static void free_together(MPI_Win *window)
+{
+    DP_AWAIT_RANKS();
+
+    (void)MPI_Win_free(window);
+}
+
 static void free_window(const struct dp_group *group, struct dp_mpi_window *w)
 {
     if (!dp_mpi_left(group)) {
-        (void)MPI_Win_free(&w->window);
+        free_together(&w->window);
     } else {
         dp_left_memory_add(w->mapped, w->length);
     }
@@ -141,6 +157,7 @@ static void window_close(const struct dp_group *group, struct dp_mpi_window *w)
 /* Whether `mine` is true on all ranks. */
 static bool all_agree(MPI_Comm comm, bool mine)
 {
+    DP_AWAIT_RANKS();
     int in = mine, out = 0;
     const int code = MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, comm);
 
@@ -153,6 +170,7 @@ static bool all_agree(MPI_Comm comm, bool mine)
 /* The most bytes that a rank wants; false where one cannot note what it gets. */
 static bool find_most(MPI_Comm comm, bool can, size_t bytes, size_t *most)
 {
+    DP_AWAIT_RANKS();
     const unsigned long long mine[] = {!can, bytes};
     unsigned long long all[] = {1, 0};
     const int code = MPI_Allreduce(mine, all, 2, MPI_UNSIGNED_LONG_LONG, MPI_MAX, comm);
@@ -180,7 +198,7 @@ static bool share(const struct dp_group *group, struct dp_mpi_window *w, size_t 
     *room = all_agree(link->node, *room);
     /* Freeing a window that some ranks of the node do not have would wait for them: it is kept. */
     if (all_agree(link->node, w->window != MPI_WIN_NULL)) {
-        (void)MPI_Win_free(&w->window);
+        free_together(&w->window);
     }
     w->window = MPI_WIN_NULL;
     return false;

@@ -186,6 +186,42 @@ static void any_thread_beats_for_its_process_which_says_what_to_expect(void **st
     assert_int_equal(atomic_load(&mark.beats), 4);
 }
 
+static int awaits_within(const struct dp_trace_mark *mark)
+{
+    DP_AWAIT_RANKS();
+
+    return atomic_load(&mark->awaits);
+}
+
+static void *await_elsewhere(void *mark)
+{
+    return awaits_within(mark) == 0 ? mark : NULL;
+}
+
+static void a_thread_that_waits_for_ranks_says_so_without_progress(void **state)
+{
+    struct dp_trace_mark mark = {.open = 0};
+    pthread_t thread;
+    void *unseen;
+    (void)state;
+
+    assert_int_equal(awaits_within(&mark), 0); /* nobody watches */
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    assert_int_equal(awaits_within(&mark), 1);
+    {
+        DP_AWAIT_RANKS();
+        assert_int_equal(awaits_within(&mark), 2);
+        assert_int_equal(atomic_load(&mark.awaits), 1);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, await_elsewhere, &mark), 0);
+    assert_int_equal(pthread_join(thread, &unseen), 0);
+    assert_ptr_equal(unseen, &mark);
+    assert_int_equal(atomic_load(&mark.awaits), 0);
+    assert_int_equal(atomic_load(&mark.changes), 0);
+    assert_int_equal(atomic_load(&mark.beats), 0);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+}
+
 static void every_phase_has_a_text_of_its_own(void **state)
 {
     (void)state;
@@ -207,6 +243,7 @@ int main(void)
         cmocka_unit_test(open_spans_count_up_to_now),
         cmocka_unit_test(a_span_closes_on_every_exit_of_its_block),
         cmocka_unit_test(threads_keep_their_own_times),
+        cmocka_unit_test(a_thread_that_waits_for_ranks_says_so_without_progress),
         cmocka_unit_test(any_thread_beats_for_its_process_which_says_what_to_expect),
         cmocka_unit_test(every_phase_has_a_text_of_its_own),
     };

@@ -3,273 +3,21 @@
  * two nodes or on one, where ranks may be lost.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include <mpi.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
-#include "collectives/core/loss_mpi.h"
 #include "collectives/core/mpi/left_memory.h"
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi/window_mpi.h"
-#include "collectives/core/mpi_status.h"
-#include "collectives/core/shrink_mpi.h"
 #include "collectives/core/transport_mpi.h"
-#include "tests/support/arrays.h"
+#include "tests/support/mpi_stand_in.h"
 
 #define FOLDER "OMPI_MCA_osc_sm_backing_directory"
 
-enum { MOST = 8, MB = 1 << 20, PAGE = 4096, MARK = 0x5a };
-
-/* ---- in the place of MPI's, where MPI_COMM_SELF has the ranks of this node ---- */
-
-static struct {
-    int sent[MOST], sends;   /* bytes of messages */
-    int not_done;            /* so many tests find a message under way */
-    int singly;              /* tests of one message */
-    bool fails;              /* a test of several finds the first one done, and a rank lost */
-    int comms, windows;      /* that were freed */
-    bool no_window;          /* a node has no memory to share */
-    int revoked, abort_code; /* what was asked for */
-    char *memory;            /* of all ranks of the node: rank 1's is before rank 0's */
-    size_t piece;
-} mpi;
-
-static MPI_Request started(void)
-{
-    const union {
-        uint64_t number;
-        MPI_Request request;
-    } any = {1};
-
-    return any.request;
-}
-
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *out)
-{
-    *out = comm;
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
-{
-    (void)comm;
-    (void)handler;
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_rank(MPI_Comm comm, int *rank)
-{
-    (void)comm;
-    *rank = 0;
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_size(MPI_Comm comm, int *size)
-{
-    *size = comm == MPI_COMM_SELF ? 1 : 2;
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
-{
-    (void)comm;
-    (void)type;
-    (void)key;
-    (void)info;
-    *out = MPI_COMM_SELF;
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_free(MPI_Comm *comm)
-{
-    *comm = MPI_COMM_NULL;
-    mpi.comms++;
-    return MPI_SUCCESS;
-}
-
-/* The other rank has the same. */
-int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
-{
-    (void)op;
-    (void)comm;
-    memcpy(out, in, (size_t)count * (type == MPI_INT ? sizeof(int) : sizeof(long long)));
-    return MPI_SUCCESS;
-}
-
-int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm)
-{
-    (void)data;
-    (void)count;
-    (void)type;
-    (void)root;
-    (void)comm;
-    return MPI_SUCCESS;
-}
-
-int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request *request)
-{
-    (void)data;
-    (void)type;
-    (void)to;
-    (void)tag;
-    (void)comm;
-    assert_true(mpi.sends < MOST);
-    mpi.sent[mpi.sends++] = count;
-    *request = started();
-    return MPI_SUCCESS;
-}
-
-int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
-              MPI_Request *request)
-{
-    (void)data;
-    (void)count;
-    (void)type;
-    (void)from;
-    (void)tag;
-    (void)comm;
-    *request = started();
-    return MPI_SUCCESS;
-}
-
-int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
-{
-    (void)statuses;
-    *done = mpi.not_done-- <= 0 && !mpi.fails;
-    for (int i = 0; i < count && (*done || (mpi.fails && i == 0)); i++) {
-        requests[i] = MPI_REQUEST_NULL;
-    }
-    return mpi.fails ? MPI_ERR_OTHER : MPI_SUCCESS;
-}
-
-int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
-{
-    (void)request;
-    (void)status;
-    mpi.singly++;
-    *done = 1;
-    return MPI_SUCCESS;
-}
-
-int MPI_Info_create(MPI_Info *info)
-{
-    *info = MPI_INFO_NULL;
-    return MPI_SUCCESS;
-}
-
-int MPI_Info_set(MPI_Info info, const char *key, const char *value)
-{
-    (void)info;
-    (void)key;
-    (void)value;
-    return MPI_SUCCESS;
-}
-
-int MPI_Info_free(MPI_Info *info)
-{
-    (void)info;
-    return MPI_SUCCESS;
-}
-
-int MPI_Win_allocate_shared(MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base,
-                            MPI_Win *window)
-{
-    const union {
-        uint64_t number;
-        MPI_Win window;
-    } any = {1};
-
-    (void)unit;
-    (void)info;
-    (void)comm;
-    if (mpi.no_window) {
-        return MPI_ERR_OTHER;
-    }
-    mpi.piece = (size_t)bytes;
-    *(char **)base = mpi.memory + PAGE + mpi.piece;
-    *window = any.window;
-    return MPI_SUCCESS;
-}
-
-int MPI_Win_shared_query(MPI_Win window, int rank, MPI_Aint *bytes, int *unit, void *base)
-{
-    (void)window;
-    *bytes = (MPI_Aint)mpi.piece;
-    *unit = 1;
-    *(char **)base = mpi.memory + PAGE + (rank == 0 ? mpi.piece : 0);
-    return MPI_SUCCESS;
-}
-
-int MPI_Win_free(MPI_Win *window)
-{
-    *window = MPI_WIN_NULL;
-    mpi.windows++;
-    return MPI_SUCCESS;
-}
-
-int MPI_Abort(MPI_Comm comm, int code)
-{
-    (void)comm;
-    mpi.abort_code = code;
-    return MPI_SUCCESS;
-}
-
-/* Settings cannot be listed, but be looked up by what Open MPI does not document. */
-int MPI_T_init_thread(int wanted, int *provided)
-{
-    (void)wanted;
-    (void)provided;
-    return MPI_ERR_OTHER;
-}
-
-static const char *setting;
-
-int mca_base_var_find_by_name(const char *name, int *index);
-int mca_base_var_get_value(int index, void *value, void *source, const char **file);
-
-int mca_base_var_find_by_name(const char *name, int *index)
-{
-    (void)name;
-    *index = 0;
-    return MPI_SUCCESS;
-}
-
-int mca_base_var_get_value(int index, void *value, void *source, const char **file)
-{
-    (void)index;
-    (void)source;
-    (void)file;
-    *(const char ***)value = &setting;
-    return MPI_SUCCESS;
-}
-
-/* ---- in the place of an MPI's that can go on without a rank: loss_mpi.c, shrink_mpi.c ---- */
-
-const char *dp_mpi_why_no_shrink(void)
-{
-    return NULL;
-}
-
-bool dp_mpi_may_be_loss(int code)
-{
-    return code != MPI_SUCCESS;
-}
-
-bool dp_mpi_is_loss(int code)
-{
-    return code != MPI_SUCCESS;
-}
-
-void dp_mpi_revoke(MPI_Comm comm)
-{
-    (void)comm;
-    mpi.revoked++;
-}
+enum { MB = 1 << 20, MARK = 0x5a };
 
 /* ---- messages ---- */
 
@@ -426,6 +174,34 @@ static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
     }
 }
 
+/* A rank that waits must not be taken for the one that keeps others waiting. */
+static void the_watchdog_is_told_where_mpi_waits_for_ranks(void **state)
+{
+    struct dp_group *group = two_nodes();
+    struct dp_transfer transfer;
+    MPI_Comm part;
+    char *memory;
+    (void)state;
+
+    dp_group_destroy(group);
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mpi.mark);
+    group = two_nodes();
+    assert_int_equal(mpi.awaited, 4);
+    OK(dp_mpi_part(MPI_COMM_WORLD, true, 0, &part));
+    swap(group, 5, &transfer);
+    OK(dp_group_finish(group, &transfer));
+    assert_int_equal(mpi.awaited, 6);
+    mpi.memory = data;
+    memory = dp_group_memory(group, DP_MEM_COMM, (size_t)2 * PAGE); /* a window of its own */
+    assert_non_null(memory);
+    dp_group_release(group, memory);
+    assert_int_equal(mpi.windows, 1);
+    assert_int_equal(mpi.unsaid, 0);
+    assert_int_equal(atomic_load(&mpi.mark.awaits), 0);
+    dp_group_destroy(group);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+}
+
 /* It is looked up once in a process. */
 static void windows_lie_where_open_mpi_is_told_or_in_shared_memory(void **state)
 {
@@ -467,6 +243,7 @@ int main(void)
         cmocka_unit_test(communicators_are_freed_unless_a_rank_has_left),
         cmocka_unit_test(windows_lie_where_open_mpi_is_told_or_in_shared_memory),
         cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
+        cmocka_unit_test(the_watchdog_is_told_where_mpi_waits_for_ranks),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
         cmocka_unit_test(a_job_that_cannot_go_on_is_ended_by_mpi),
     };

@@ -157,6 +157,35 @@ static void who_waits_is_no_cause_where_another_rank_is(void **state)
     end();
 }
 
+/* There ranks wait for each other in no span of its own. Whether rank 5 is stopped or at work. */
+static void in_the_start_only_who_did_not_arrive_is_named(void **state)
+{
+    static const struct {
+        char state;
+        int limit_s;
+        const char *cause;
+    } cases[] = {{'T', 60, "did not arrive: rank 5 (h1): stopped by a signal, phase other"},
+                 {'S', 300, "did not arrive: rank 5 (h1): sleeping, phase other"}};
+    char text[256];
+    int when;
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(cases); k++) {
+        begin(4, false);
+        for (int i = 0; i < RANKS; i++) {
+            put(i, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
+            atomic_store(&host.marks[i].awaits, cases[k].state == 'T' || i != 1);
+        }
+        host.doing[1].state = cases[k].state;
+        assert_int_equal(look_for(310000, &when), DP_WATCHDOG_HUNG);
+        assert_in_range(when, cases[k].limit_s * 1000, cases[k].limit_s * 1000 + LOOK_MS);
+        cause(text, sizeof(text));
+        assert_string_equal(text, cases[k].cause);
+        assert_false(blames(4) || blames(6));
+        end();
+    }
+}
+
 static void report(void)
 {
     int count;
@@ -264,6 +293,7 @@ int main(void)
         cmocka_unit_test(the_first_rank_that_runs_reports),
         cmocka_unit_test(the_rank_that_did_not_arrive_is_named_with_what_it_does),
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),
+        cmocka_unit_test(in_the_start_only_who_did_not_arrive_is_named),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
         cmocka_unit_test(who_runs_is_asked_for_its_stacks),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),

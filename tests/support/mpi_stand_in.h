@@ -1,0 +1,287 @@
+/*
+ * mpi_stand_in.h - functions in the place of MPI's, for one test program: of rank 0 of two, where
+ * MPI_COMM_SELF has the ranks of this node.
+ */
+#ifndef DP_TESTS_SUPPORT_MPI_STAND_IN_H
+#define DP_TESTS_SUPPORT_MPI_STAND_IN_H
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/trace.h"
+#include "collectives/core/loss_mpi.h"
+#include "collectives/core/mpi_status.h"
+#include "collectives/core/shrink_mpi.h"
+#include "tests/support/arrays.h"
+
+enum { MOST = 8, PAGE = 4096 };
+
+static struct {
+    int sent[MOST], sends;   /* bytes of messages */
+    int not_done;            /* so many tests find a message under way */
+    int singly;              /* tests of one message */
+    bool fails;              /* a test of several finds the first one done, and a rank lost */
+    int comms, windows;      /* that were freed */
+    bool no_window;          /* a node has no memory to share */
+    int revoked, abort_code; /* what was asked for */
+    char *memory;            /* of all ranks of the node: rank 1's is before rank 0's */
+    size_t piece;
+    int awaited, unsaid;       /* calls that wait for other ranks; those that do not say so */
+    struct dp_trace_mark mark; /* of this rank */
+} mpi;
+
+static void note_wait(void)
+{
+    mpi.awaited++;
+    mpi.unsaid += atomic_load(&mpi.mark.awaits) == 0;
+}
+
+static MPI_Request started(void)
+{
+    const union {
+        uint64_t number;
+        MPI_Request request;
+    } any = {1};
+
+    return any.request;
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *out)
+{
+    note_wait();
+    *out = comm;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
+{
+    (void)color;
+    (void)key;
+    return MPI_Comm_dup(comm, out);
+}
+
+int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
+{
+    (void)comm;
+    (void)handler;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_rank(MPI_Comm comm, int *rank)
+{
+    (void)comm;
+    *rank = 0;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_size(MPI_Comm comm, int *size)
+{
+    *size = comm == MPI_COMM_SELF ? 1 : 2;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *out)
+{
+    (void)comm;
+    (void)type;
+    (void)key;
+    (void)info;
+    note_wait();
+    *out = MPI_COMM_SELF;
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    *comm = MPI_COMM_NULL;
+    mpi.comms++;
+    return MPI_SUCCESS;
+}
+
+/* The other rank has the same. */
+int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    (void)op;
+    (void)comm;
+    note_wait();
+    memcpy(out, in, (size_t)count * (type == MPI_INT ? sizeof(int) : sizeof(long long)));
+    return MPI_SUCCESS;
+}
+
+int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+    (void)data;
+    (void)count;
+    (void)type;
+    (void)root;
+    (void)comm;
+    note_wait();
+    return MPI_SUCCESS;
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    (void)data;
+    (void)type;
+    (void)to;
+    (void)tag;
+    (void)comm;
+    assert_true(mpi.sends < MOST);
+    mpi.sent[mpi.sends++] = count;
+    *request = started();
+    return MPI_SUCCESS;
+}
+
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    (void)data;
+    (void)count;
+    (void)type;
+    (void)from;
+    (void)tag;
+    (void)comm;
+    *request = started();
+    return MPI_SUCCESS;
+}
+
+int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+    (void)statuses;
+    note_wait();
+    *done = mpi.not_done-- <= 0 && !mpi.fails;
+    for (int i = 0; i < count && (*done || (mpi.fails && i == 0)); i++) {
+        requests[i] = MPI_REQUEST_NULL;
+    }
+    return mpi.fails ? MPI_ERR_OTHER : MPI_SUCCESS;
+}
+
+int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
+{
+    (void)request;
+    (void)status;
+    mpi.singly++;
+    *done = 1;
+    return MPI_SUCCESS;
+}
+
+int MPI_Info_create(MPI_Info *info)
+{
+    *info = MPI_INFO_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Info_set(MPI_Info info, const char *key, const char *value)
+{
+    (void)info;
+    (void)key;
+    (void)value;
+    return MPI_SUCCESS;
+}
+
+int MPI_Info_free(MPI_Info *info)
+{
+    (void)info;
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_allocate_shared(MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                            MPI_Win *window)
+{
+    const union {
+        uint64_t number;
+        MPI_Win window;
+    } any = {1};
+
+    (void)unit;
+    (void)info;
+    (void)comm;
+    if (mpi.no_window) {
+        return MPI_ERR_OTHER;
+    }
+    note_wait();
+    mpi.piece = (size_t)bytes;
+    *(char **)base = mpi.memory + PAGE + mpi.piece;
+    *window = any.window;
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_shared_query(MPI_Win window, int rank, MPI_Aint *bytes, int *unit, void *base)
+{
+    (void)window;
+    *bytes = (MPI_Aint)mpi.piece;
+    *unit = 1;
+    *(char **)base = mpi.memory + PAGE + (rank == 0 ? mpi.piece : 0);
+    return MPI_SUCCESS;
+}
+
+int MPI_Win_free(MPI_Win *window)
+{
+    *window = MPI_WIN_NULL;
+    note_wait();
+    mpi.windows++;
+    return MPI_SUCCESS;
+}
+
+int MPI_Abort(MPI_Comm comm, int code)
+{
+    (void)comm;
+    mpi.abort_code = code;
+    return MPI_SUCCESS;
+}
+
+/* Settings cannot be listed, but be looked up by what Open MPI does not document. */
+int MPI_T_init_thread(int wanted, int *provided)
+{
+    (void)wanted;
+    (void)provided;
+    return MPI_ERR_OTHER;
+}
+
+static const char *setting;
+
+int mca_base_var_find_by_name(const char *name, int *index);
+int mca_base_var_get_value(int index, void *value, void *source, const char **file);
+
+int mca_base_var_find_by_name(const char *name, int *index)
+{
+    (void)name;
+    *index = 0;
+    return MPI_SUCCESS;
+}
+
+int mca_base_var_get_value(int index, void *value, void *source, const char **file)
+{
+    (void)index;
+    (void)source;
+    (void)file;
+    *(const char ***)value = &setting;
+    return MPI_SUCCESS;
+}
+
+/* ---- in the place of an MPI's that can go on without a rank: loss_mpi.c, shrink_mpi.c ---- */
+
+const char *dp_mpi_why_no_shrink(void)
+{
+    return NULL;
+}
+
+bool dp_mpi_may_be_loss(int code)
+{
+    return code != MPI_SUCCESS;
+}
+
+bool dp_mpi_is_loss(int code)
+{
+    return code != MPI_SUCCESS;
+}
+
+void dp_mpi_revoke(MPI_Comm comm)
+{
+    (void)comm;
+    mpi.revoked++;
+}
+
+#endif

@@ -59,8 +59,10 @@ dp_status dp_fail(const char *file, int line, dp_status status, const char *form
     va_start(args, format);
     dp_text_format(message, sizeof(message), format, args);
     va_end(args);
-    if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE ||
-        status == DP_ERR_NOINPUT || has_text(message, dp_status_text(status))) {
+    if (status == DP_ERR_CANCELLED) { /* whoever failed has said why */
+        dp_log(DP_LOG_DEBUG, file, line, "%s: %s", message, dp_status_text(status));
+    } else if (status == DP_ERR_CONFIG || status == DP_ERR_USAGE || status == DP_ERR_WRITE ||
+               status == DP_ERR_NOINPUT || has_text(message, dp_status_text(status))) {
         /* The message is complete without the status, or tells what was captured, which has it. */
         dp_log(DP_LOG_ERROR, file, line, "%s", message);
     } else {

@@ -52,6 +52,7 @@ bool dp_status_together(dp_status status);
 
 /* Logs "message: text of status" as an error (with file and line at debug level). The text is left
  * out for the user's mistakes (usage, configuration), for what is missing, and for failed writes.
+ * What was given up since another part failed is no error of its own: it is logged at debug level.
  * Returns `status`, which must not be DP_OK. */
 dp_status dp_fail(const char *file, int line, dp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -127,6 +127,7 @@ static void fail_with_what_was_captured(void)
     (void)DP_FAIL(DP_ERR_DATA, "%s; and so are those after it", "file: is damaged: bad data");
     (void)DP_FAIL(DP_ERR_DATA, "bad data/file: is damaged"); /* that is its name */
     (void)DP_FAIL(DP_ERR_DATA, "old: bad data/file: is damaged");
+    (void)DP_FAIL(DP_ERR_CANCELLED, "memory of a rank"); /* another one has failed, and said why */
 }
 
 static void the_status_is_said_once(void **state)

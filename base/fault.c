@@ -33,6 +33,7 @@ static const struct dp_option stop_options[] = {
     DP_INT(   FAULT, rank,    "0",  0, INT_HIGH, "this rank"),
     DP_INT(   FAULT, bucket,  "-1", -1, INT_HIGH, "in that step, before it waits for this bucket"),
     DP_INT(   FAULT, beat,    "0",  0, INT_HIGH, "at this part of what ranks measure together"),
+    DP_INT(   FAULT, write,   "0",  0, INT_HIGH, "before this call that changes a file, from 1"),
     {0},
 };
 

@@ -23,7 +23,7 @@ struct dp_fault {
     int step, rank; /* it happens after this step (from 1; slow: 0 is every step), on this rank */
     int bucket;     /* flip of a gradient: of this one. kill, exit, and what makes a rank late or
                  * stuck: 0 or above: in that step instead, before it waits for the bucket's sum */
-    int write; /* torn, full, eio, and kill where it is above 0: at this call that changes a file
+    int write; /* torn, full, eio; kill, stop where it is above 0: at this call that changes a file
                  * instead, from 1 (base/files/disk.h) */
     int alloc; /* nomem: at this allocation instead, from 1 */
     int beat;  /* stop, where it is above 0: after this part of what ranks measure together

@@ -76,6 +76,8 @@ static struct strike begin_call(enum dp_file_call call)
             continue;
         } else if (fault->kind == &dp_fault_kill) {
             (void)raise(SIGKILL);
+        } else if (fault->kind == &dp_fault_stop) {
+            (void)raise(SIGSTOP);
         } else if (fault->kind == &dp_fault_torn) {
             strike.cut = strike.is_last = true;
         } else if (fault->kind == &dp_fault_eio) {

@@ -10,7 +10,8 @@ import time
 
 import harness
 import hosts
-from harness import begin, check, mlp_layers, run_json, same, small_cfg, steps_done, train
+from harness import (begin, check, mlp_layers, run_json, same, small_cfg, steps_done, train,
+                     train_well)
 
 QUICK = ("--set", "train.hang_timeout_s=2", "--set", "train.eval_every=0")
 
@@ -75,6 +76,23 @@ def case_a_rank_that_swaps_is_named():
 
 def case_a_rank_that_stops_between_steps_is_named():
     hang("stop:rank=1,step=4", 1, r"\n +1 \S+ +4 +- other +\d+\.\d  stopped by a signal")
+
+
+def case_a_rank_that_stops_in_the_start_or_at_the_end_is_named_alone():
+    # Ranks wait for each other there in no span of its own. Rank 0 stops before it changes a file:
+    # the first one; in the middle; and later, where the run ends.
+    told = train_well(small_cfg(), *QUICK, "--steps", 2, *harness.known_baseline(), "--out",
+                      harness.scratch / "whole", ranks=3,
+                      env={"DP_FAULT": "stop:rank=0,write=1000000"})
+    calls = int(re.search(r"stop has not happened: (\d+) calls changed files", told.err).group(1))
+    for write in (1, calls // 2, calls * 3 // 4):  # some calls are made by time
+        result = train(small_cfg(), *QUICK, "--steps", 2, *harness.known_baseline(), "--set",
+                       "train.unseen_timeout_s=4", "--out", harness.scratch / f"write-{write}",
+                       ranks=3, env={"DP_FAULT": f"stop:rank=0,write={write}"})
+        same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
+        check(re.search(r"did not arrive: rank 0 \(\S+\): stopped by a signal, phase \w+; the job",
+                        result.errors[0]), f"rank 0 alone is not named:\n{result}")
+        check(result.complaints[-1] == result.errors[0], f"it is not the last line:\n{result}")
 
 
 def begin_on_hosts(fault, ranks, *flags):

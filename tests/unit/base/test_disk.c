@@ -89,6 +89,31 @@ static void a_rank_is_killed_before_or_within_a_call(void **state)
     }
 }
 
+static void a_rank_stops_before_a_call_and_then_makes_it(void **state)
+{
+    struct dp_fault *faults = NULL;
+    pid_t child;
+    int status, reason;
+    (void)state;
+
+    (void)unlink(scratch_path("to"));
+    assert_int_equal(dp_faults_create("stop:write=3", &faults), DP_OK);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dp_disk_set_faults(faults, 0);
+        _exit(change(&reason));
+    }
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    assert_int_equal(size_of("to"), -1);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(size_of("to"), BYTES);
+    dp_faults_destroy(faults);
+}
+
 static void a_call_fails(void **state)
 {
     static const struct {
@@ -185,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(a_rank_is_killed_before_or_within_a_call),
+        WITH_FOLDER(a_rank_stops_before_a_call_and_then_makes_it),
         WITH_FOLDER(a_call_fails),
         WITH_FOLDER(a_full_disk_takes_half_of_a_write_and_no_more),
         WITH_FOLDER(calls_that_have_not_returned_are_known),

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include "collectives/core/fabric_mpi.h"
 
+#include <ctype.h>
 #include <link.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -148,4 +149,29 @@ void dp_mpi_fabric(int nodes, char text[DP_FABRIC_BYTES])
     }
     open.all[open.count] = NULL;
     dp_fabric_text(open.all, nodes, settings, text);
+}
+
+/* Each run of white space becomes one space. */
+static void squeeze(char *text)
+{
+    char *to = text;
+
+    for (; *text != '\0'; text++) {
+        const bool space = isspace((unsigned char)*text) != 0;
+        if (!space || text[1] == '\0' || isspace((unsigned char)text[1]) == 0) {
+            *to++ = (char)(space ? ' ' : *text);
+        }
+    }
+    *to = '\0';
+}
+
+void dp_mpi_library(char *text, size_t size)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    (void)MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+    squeeze(version); /* MPICH has tabs in it */
+    (void)snprintf(text, size, "%.*s", (int)size - 1, version);
 }

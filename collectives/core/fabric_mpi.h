@@ -5,6 +5,7 @@
 #define DP_COLLECTIVES_CORE_FABRIC_MPI_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { DP_FABRIC_BYTES = 80 };
 
@@ -31,5 +32,8 @@ void dp_fabric_text(const char *const *components, int nodes, struct dp_fabric_s
 
 /* Whether messages between nodes go by TCP. */
 bool dp_fabric_is_tcp(const char *text);
+
+/* The library's name and version, such as "Open MPI v4.1.4"; also before MPI_Init. Local. */
+void dp_mpi_library(char *text, size_t size);
 
 #endif

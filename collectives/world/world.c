@@ -1,6 +1,5 @@
 #include "collectives/world/world.h"
 
-#include <ctype.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -60,24 +59,9 @@ static bool is_lost(void *context)
     return ends || atomic_load(&world->cancel) != 0;
 }
 
-/* Each run of white space becomes one space. */
-static void squeeze(char *text)
-{
-    char *to = text;
-
-    for (; *text != '\0'; text++) {
-        const bool space = isspace((unsigned char)*text) != 0;
-        if (!space || text[1] == '\0' || isspace((unsigned char)text[1]) == 0) {
-            *to++ = (char)(space ? ' ' : *text);
-        }
-    }
-    *to = '\0';
-}
-
 static dp_status world_over_mpi(struct dp_world *world)
 {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int provided = 0, length = 0;
+    int provided = 0;
 
     world->mpirun = getenv("OMPI_COMM_WORLD_RANK") != NULL || /* MPI itself sets it, too */
                     dp_guard_ends_job();
@@ -90,11 +74,7 @@ static dp_status world_over_mpi(struct dp_world *world)
                        "needed, since a second thread shares gradients",
                        provided);
     }
-    (void)MPI_Get_library_version(version, &length);
-    version[strcspn(version, ",\n")] = '\0';
-    squeeze(version); /* MPICH has tabs in it */
-    (void)snprintf(world->library, sizeof(world->library), "%.*s", (int)sizeof(world->library) - 1,
-                   version);
+    dp_mpi_library(world->library, sizeof(world->library));
     DP_TRY(dp_mpi_group_create(everyone, &world->cancel, &world->all));
     dp_mpi_fabric(world->all->nodes, world->fabric);
     return DP_OK;

@@ -98,7 +98,7 @@ BANNED = (
      r"(launch|tests|benchmarks)/.*",
      "base/log.h speaks to people"),
     (r"exit|_exit|_Exit|abort|quick_exit|raise", r"runtime/run/fault_injection\.c|"
-     r"base/files/disk\.c|collectives/world/liveness\.c|(launch|tests|benchmarks)/.*",
+     r"base/files/disk\.c|collectives/world/(liveness|start_watch)\.c|(launch|tests|benchmarks)/.*",
      "only a program ends its process"),
     (r"fsync|rename|renameat|symlink|mkdir|rmdir", r"base/files/(disk|cache)\.c|"
      r"(launch|tests|benchmarks)/.*", "faults of files happen in base/files/disk.h"),

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/job_processes.h"
+
 int dp_world_launch_rank(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = getenv(names[i]);
+    for (size_t i = 0; dp_job_rank_names[i] != NULL; i++) {
+        const char *text = getenv(dp_job_rank_names[i]);
         if (text != NULL) {
             return (int)strtol(text, NULL, 10);
         }

@@ -21,6 +21,7 @@
 #include "collectives/world/failure_detector.h"
 #include "collectives/world/host_names.h"
 #include "collectives/world/liveness.h"
+#include "collectives/world/start_watch.h"
 
 /* How long the engine's thread may take to leave MPI once its waits are cancelled: they sleep for
  * at most 20 ms. */
@@ -215,15 +216,10 @@ static dp_status open_world(struct dp_world *world)
     return DP_OK;
 }
 
-dp_status dp_world_create(struct dp_world **out)
+static dp_status join(struct dp_world *world)
 {
-    struct dp_world *world = dp_zalloc(1, sizeof(*world));
     dp_status status;
 
-    if (world == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "world");
-    }
-    (void)gethostname(world->host, sizeof(world->host) - 1);
     if (dp_world_launch_rank() >= 0) {
         status = world_over_mpi(world);
     } else {
@@ -236,7 +232,22 @@ dp_status dp_world_create(struct dp_world **out)
             dp_group_destroy(world->all);
         }
     }
-    status = status == DP_OK ? open_world(world) : status;
+    return status == DP_OK ? open_world(world) : status;
+}
+
+dp_status dp_world_create(struct dp_world **out)
+{
+    struct dp_world *world = dp_zalloc(1, sizeof(*world));
+    struct dp_start_watch *start;
+    dp_status status;
+
+    if (world == NULL) {
+        return DP_FAIL(DP_ERR_NOMEM, "world");
+    }
+    (void)gethostname(world->host, sizeof(world->host) - 1);
+    start = dp_start_watch_begin(world->host);
+    status = join(world);
+    dp_start_watch_end(start);
     if (status != DP_OK) {
         dp_free(world->first_rank_of);
         dp_free(world);

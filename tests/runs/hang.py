@@ -10,6 +10,7 @@ import time
 
 import harness
 import hosts
+import netlab
 from harness import (begin, check, mlp_layers, run_json, same, small_cfg, steps_done, train,
                      train_well)
 
@@ -93,6 +94,32 @@ def case_a_rank_that_stops_in_the_start_or_at_the_end_is_named_alone():
         check(re.search(r"did not arrive: rank 0 \(\S+\): stopped by a signal, phase \w+; the job",
                         result.errors[0]), f"rank 0 alone is not named:\n{result}")
         check(result.complaints[-1] == result.errors[0], f"it is not the last line:\n{result}")
+
+
+def case_ranks_that_do_not_meet_end_the_job_and_who_is_missing_is_named():
+    # Rank 1 stops before it is the program; the others wait for it in MPI_Init.
+    stops = 'test "$OMPI_COMM_WORLD_RANK" = 1 && kill -STOP $$; exec "$0" "$@"'
+    result = harness.Started([small_cfg(), "--steps", 2], wrapper=[
+        str(harness.ROOT / "launch/mpirun"), "-np", "3", "sh", "-c", stops], env={
+            "DP_TRAIN_UNSEEN_TIMEOUT_S": "4"}).finish()
+    same((result.code, len(result.complaints)), (76, 2), f"exit code and lines of\n{result}\n")
+    missing = (r"did not arrive: rank 1 \(\S+\): stopped by a signal, process \d+ \(sh\); "
+               "the job ends")
+    for line, what in zip(result.complaints, (
+            rf"lockstep: warning: ranks have not met for 2 s: {missing} after 4 s",
+            rf"lockstep: error: ranks have not met for \d+ s: {missing}, start it again")):
+        check(re.fullmatch(what, line), f"no {what!r} in\n{result}")
+
+
+def case_a_host_that_does_not_come_ends_the_job():
+    netlab.need_lab()
+    sleeps = 'test "$OMPI_COMM_WORLD_RANK" = 1 && exec sleep 1000; exec "$0" "$@"'
+    result = harness.Started([small_cfg(), "--steps", 2], wrapper=[
+        str(netlab.NETLAB), "2", "--", str(harness.ROOT / "launch/mpirun"), "-np", "2", "sh", "-c",
+        sleeps], env={"DP_TRAIN_UNSEEN_TIMEOUT_S": "4"}).finish()
+    same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
+    check("all ranks of host h1 have come, but not those of other hosts: do these hosts answer"
+          in result.errors[0], f"{result}")
 
 
 def begin_on_hosts(fault, ranks, *flags):

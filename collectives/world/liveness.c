@@ -21,8 +21,9 @@ struct signs {
     struct dp_local_sign sign;
     struct dp_trace_mark mark;
     struct dp_watchdog_question question;
-    atomic_int leaves;  /* not 0: it has nothing left to do but to leave */
-    atomic_int speaker; /* of the host, in what its first rank shows (hang_gather.h) */
+    atomic_int leaves;         /* not 0: it has nothing left to do but to leave */
+    atomic_int speaker;        /* of the host, in what its first rank shows (hang_gather.h) */
+    struct dp_one_speaker one; /* the same */
 };
 
 struct dp_liveness {
@@ -118,12 +119,25 @@ struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *l)
     return &l->signs->mark;
 }
 
+/* What the first rank of this host shows; NULL: this rank cannot reach it. */
+static struct signs *first_signs(const struct dp_liveness *l)
+{
+    const struct dp_group *group = l->group;
+
+    return dp_group_peer(group, l->signs, dp_group_leader(group, group->node_of[group->rank]));
+}
+
+struct dp_one_speaker *dp_liveness_speaker(const struct dp_liveness *l)
+{
+    struct signs *signs = first_signs(l);
+
+    return signs != NULL ? &signs->one : NULL;
+}
+
 dp_status dp_liveness_gather(struct dp_liveness *l, const struct dp_host_names *names,
                              struct dp_hang_gather **out)
 {
-    const struct dp_group *group = l->group;
-    const int first = dp_group_leader(group, group->node_of[group->rank]);
-    struct signs *signs = dp_group_peer(group, l->signs, first);
+    struct signs *signs = first_signs(l);
 
     return dp_hang_gather_create(l->group, &l->link, names, signs != NULL ? &signs->speaker : NULL,
                                  out);

@@ -10,6 +10,7 @@
 #include "collectives/core/group.h"
 #include "collectives/world/hang_gather.h"
 #include "collectives/world/last_watch.h"
+#include "collectives/world/one_speaker.h"
 #include "collectives/world/watchdog.h"
 
 struct dp_liveness;
@@ -51,6 +52,10 @@ DP_CHECKED dp_status dp_liveness_gather(struct dp_liveness *liveness,
  * Collective where there are several hosts. */
 struct dp_last_watch *dp_liveness_meet(const struct dp_liveness *liveness, const char *host,
                                        double timeout_s);
+
+/* Which rank of this host reports what several find at the same time; of liveness. NULL: this rank
+ * cannot reach it, and reports it itself. */
+struct dp_one_speaker *dp_liveness_speaker(const struct dp_liveness *liveness);
 
 /* Where this rank publishes what it does; of liveness. */
 struct dp_trace_mark *dp_liveness_mark(const struct dp_liveness *liveness);

@@ -24,6 +24,7 @@
 #include "runtime/data/rows.h"
 #include "runtime/data/source.h"
 #include "runtime/run/check.h"
+#include "runtime/run/dataset/bad_data.h"
 #include "runtime/run/dataset/load_dataset.h"
 #include "runtime/run/output_dir.h"
 #include "runtime/run/place.h"
@@ -184,6 +185,7 @@ static dp_status open_trainer(struct dp_run_job *job)
         .group = job->world->train,
         .data = &job->data,
         .threads = job->threads,
+        .speaker = dp_run_speaker(job),
         .cached_input = dp_run_cached_input(job),
         .first_step = job->resume.step,
         .total_steps = job->total_steps,

@@ -245,6 +245,7 @@ dp_status dp_trainer_create(const struct dp_trainer_config *config, struct dp_tr
                                                      ? config->global_batch
                                                      : (size_t)t->config->train.global_batch,
                                  .drop_last = t->config->data.drop_last,
+                                 .speaker = config->speaker,
                                  .cached = config->cached_input};
     t->compute.algo_choices = config->algo_choices;
     if (lender != NULL) {

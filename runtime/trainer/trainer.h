@@ -28,10 +28,11 @@ struct dp_trainer_config {
     const struct dp_config *config; /* borrowed */
     const struct dp_model *model;   /* borrowed */
     const struct dp_device *device;
-    struct dp_group *group;        /* borrowed */
-    const struct dp_dataset *data; /* borrowed */
-    int threads;                   /* of this rank */
-    size_t global_batch;           /* 0: as configured */
+    struct dp_group *group;          /* borrowed */
+    const struct dp_dataset *data;   /* borrowed */
+    int threads;                     /* of this rank */
+    size_t global_batch;             /* 0: as configured */
+    struct dp_input_speaker speaker; /* where ranks read and fail each by itself */
     bool cached_input;
     bool others_read;    /* batches come from a receiver, which is set before the first one */
     uint64_t first_step; /* number of steps done before: not 0 for a resumed run */

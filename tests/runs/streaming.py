@@ -263,6 +263,21 @@ def case_a_shard_that_is_cut_off_or_overwritten_while_it_is_read_ends_all_ranks(
         check(not flags or f"{shard}: block " in result.err, f"no block is named:\n{result}")
 
 
+def case_a_shard_that_is_damaged_for_all_is_one_line_at_ranks_own_pace():
+    source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
+    packed, cfg = harness.scratch / "packed", harness.scratch / "async.cfg"
+    ddp_data("pack", source, packed)
+    cfg.write_text(RECORDS.format(dir=packed))
+    started, _ = harness.begin(cfg, "--set", "train.mode=async", "--set", "comm.servers=1", "--set",
+                               "train.staleness=2", ranks=4)
+    shard = packed / "shard-00000.rec"
+    with shard.open("r+b") as file:
+        file.write(bytes(shard.stat().st_size))
+    result = started.finish()
+    same((result.code, len(result.errors)), (65, 1), f"exit code and errors of\n{result}\n")
+    check(f"{shard}: block " in result.errors[0], f"{result}")
+
+
 def case_a_copy_that_is_cut_off_or_overwritten_while_it_is_read_is_made_again():
     source = harness.small_data(harness.scratch / "rows", 1000, 50, 32)
     packed, copies = harness.scratch / "packed", harness.scratch / "copies"

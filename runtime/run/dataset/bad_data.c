@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collectives/exchange/exchange_calls.h"
+#include "collectives/world/liveness.h"
 #include "runtime/run/dataset/load_dataset.h"
 
 dp_status dp_run_agree_input(const struct dp_run_job *job, dp_status mine,
@@ -28,6 +29,36 @@ dp_status dp_run_agree_input(const struct dp_run_job *job, dp_status mine,
     }
     dp_free(all);
     return status != DP_OK ? status : cause;
+}
+
+/* How long the first rank may take to write a line on a busy machine. */
+static const uint64_t write_ns = 2000000000;
+
+static struct dp_one_speaker *speaker_of(const struct dp_world *world)
+{
+    return world->liveness != NULL ? dp_liveness_speaker(world->liveness) : NULL;
+}
+
+static bool begins(void *context)
+{
+    const struct dp_world *world = context;
+    struct dp_one_speaker *one = speaker_of(world);
+
+    return one == NULL || dp_one_speaker_begin(one, world->all->rank, write_ns);
+}
+
+static void ends(void *context)
+{
+    struct dp_one_speaker *one = speaker_of(context);
+
+    if (one != NULL) {
+        dp_one_speaker_end(one);
+    }
+}
+
+struct dp_input_speaker dp_run_speaker(struct dp_run_job *job)
+{
+    return (struct dp_input_speaker){begins, ends, job->world};
 }
 
 static dp_status report_many(const struct dp_training *run, size_t count)

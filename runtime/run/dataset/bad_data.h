@@ -28,4 +28,8 @@ DP_CHECKED dp_status dp_run_judge_data(struct dp_training *run,
 DP_CHECKED dp_status dp_run_agree_input(const struct dp_run_job *job, dp_status mine,
                                         const struct dp_log_error *error);
 
+/* Who reports it where ranks do not tell each other, as in asynchronous training: the first of each
+ * host. job: borrowed. Local. */
+struct dp_input_speaker dp_run_speaker(struct dp_run_job *job);
+
 #endif

@@ -114,9 +114,15 @@ void dp_input_try(struct dp_input *in, uint64_t step)
 
 dp_status dp_input_next(struct dp_input *in, uint64_t step)
 {
+    const struct dp_input_speaker *speaker = &in->speaker;
+
     dp_input_try(in, step);
-    if (in->failure != DP_OK && *in->error.text != '\0') {
+    if (in->failure != DP_OK && *in->error.text != '\0' &&
+        (speaker->begins == NULL || speaker->begins(speaker->context))) {
         dp_log_error_of(&in->error);
+        if (speaker->ends != NULL) {
+            speaker->ends(speaker->context);
+        }
     }
     return in->failure;
 }

@@ -25,6 +25,13 @@ struct dp_dataset {
     const uint32_t *train_prints, *test_prints; /* [count]: row_print.h; NULL: not checked */
 };
 
+/* Who reports a failure that ranks find each by itself, and maybe all at once. */
+struct dp_input_speaker {
+    bool (*begins)(void *context); /* whether this rank is to; NULL: it is */
+    void (*ends)(void *context);   /* it has */
+    void *context;
+};
+
 struct dp_input {
     const struct dp_dataset *data;      /* borrowed */
     struct dp_augment *augment;         /* owned; NULL: none */
@@ -37,7 +44,8 @@ struct dp_input {
     bool drop_last;
     dp_status failure;         /* of dp_input_try(), which is not known to others yet */
     struct dp_log_error error; /* of it: of this rank, or of one that reads for it */
-    bool cached;               /* the same batch in every step: to measure without input */
+    struct dp_input_speaker speaker;
+    bool cached; /* the same batch in every step: to measure without input */
 };
 
 /* Its test rows, for so many users and threads of each: test_rows.h. Errors: DP_ERR_NOMEM. */
@@ -60,7 +68,8 @@ struct dp_loader_config dp_dataset_loader(const struct dp_dataset *data,
 size_t dp_input_global_rows(const struct dp_input *input, uint64_t step);
 
 /* Sets input->batch to the batch of `step`, which follows the previous call's. Servers get no data,
- * only the number of rows. Errors: those of dp_loader_next, also on ranks that read. */
+ * only the number of rows. input->speaker reports a failure. Errors: those of dp_loader_next, also
+ * on ranks that read. */
 DP_CHECKED dp_status dp_input_next(struct dp_input *input, uint64_t step);
 
 /* The same; but a failure is kept in input->failure and input->error, and the batch has rows that

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +35,15 @@ struct dp_start_watch {
     struct dp_start_watch_config is;
     struct dp_job_process *found; /* owned; [FOUND_MOST] */
     enum { WARN, LIMIT, LATER, LAST } stage;
-    uint64_t due_ns; /* when it comes, after the start */
+    uint64_t due_ns;   /* when it comes, after the start */
+    uint64_t asked_ns; /* when this process was asked to end, after the start; 0: it was not */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t stopped;
     bool stop;
 };
+
+static atomic_bool asked;
 
 static bool waits(const struct dp_job_process *p)
 {
@@ -209,6 +213,16 @@ static uint64_t later_ns(const struct dp_start_watch *w)
     return (uint64_t)OTHERS_S * second_ns * (uint64_t)turns;
 }
 
+/* Whether this process was asked to end for so long that it will not come to it by itself. */
+static bool must_end(struct dp_start_watch *w, uint64_t past_ns)
+{
+    if (w->is.asked == NULL || !atomic_load(w->is.asked)) {
+        return false;
+    }
+    w->asked_ns = w->asked_ns == 0 ? past_ns + 1 : w->asked_ns;
+    return past_ns >= w->asked_ns + DP_START_FAREWELL_S * second_ns;
+}
+
 uint64_t dp_start_watch_look(struct dp_start_watch *w, uint64_t past_ns)
 {
     const uint64_t limit_ns = due_after(w, w->is.limit_s);
@@ -216,6 +230,12 @@ uint64_t dp_start_watch_look(struct dp_start_watch *w, uint64_t past_ns)
     int missing, found;
     bool speaks;
 
+    if (must_end(w, past_ns)) {
+        if (w->is.rank == 0) {
+            DP_WARN("asked to end before ranks have met: nothing is saved");
+        }
+        w->is.end(128 + SIGTERM);
+    }
     if (past_ns < w->due_ns) {
         return w->due_ns;
     }
@@ -331,6 +351,7 @@ static struct dp_start_watch *create(const char *host)
         .local_rank = number_in(local, rank),
         .host = host,
         .limit_s = limit_s(),
+        .asked = &asked,
         .end = end_process,
     };
 
@@ -354,6 +375,11 @@ struct dp_start_watch *dp_start_watch_begin(const char *host)
     }
     dp_log_capture_end(&problem, DP_LOG_DROP);
     return w;
+}
+
+void dp_start_watch_farewell(void)
+{
+    atomic_store(&asked, true);
 }
 
 void dp_start_watch_end(struct dp_start_watch *w)

@@ -12,11 +12,13 @@
 #ifndef DP_COLLECTIVES_WORLD_START_WATCH_H
 #define DP_COLLECTIVES_WORLD_START_WATCH_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/system/job_processes.h"
 
-enum { DP_START_LIMIT_S = 300 };
+/* Seconds in all; and after this process was asked to end, when nothing can be saved yet. */
+enum { DP_START_LIMIT_S = 300, DP_START_FAREWELL_S = 10 };
 
 struct dp_start_watch_config {
     struct dp_job_processes job; /* borrowed texts */
@@ -25,7 +27,8 @@ struct dp_start_watch_config {
     int local_rank;              /* which of them this one is: looks of ranks are not at once */
     const char *host;            /* borrowed */
     double limit_s;
-    void (*end)(int code); /* does not return */
+    const atomic_bool *asked; /* borrowed; that this process was asked to end; NULL: it is not */
+    void (*end)(int code);    /* does not return */
 };
 
 struct dp_start_watch;
@@ -35,6 +38,10 @@ struct dp_start_watch;
  * DP_START_LIMIT_S. NULL where there are no other ranks, and no memory or no thread for it: then
  * nobody watches. */
 struct dp_start_watch *dp_start_watch_begin(const char *host);
+
+/* This process was asked from outside to end. A rank that waits in MPI_Init could not: MPICH's
+ * launcher then waits for the end of its ranks, and answers none. Callable from any thread. */
+void dp_start_watch_farewell(void);
 
 /* Ends the thread: ranks have met, or this one has failed. NULL is ignored. */
 void dp_start_watch_end(struct dp_start_watch *watch);

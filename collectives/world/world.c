@@ -181,6 +181,7 @@ void dp_world_farewell(void)
 {
     (void)pthread_mutex_lock(&farewell_mutex);
     asked_to_end = true;
+    dp_start_watch_farewell();
     if (the_world != NULL) {
         dp_liveness_farewell(the_world->liveness);
     }

@@ -203,6 +203,34 @@ static void ranks_are_found_by_what_their_launcher_says(void **state)
     assert_non_null(strstr(stderr_text, "did not arrive: rank 1 (h1): not started; the job ends"));
 }
 
+static void a_rank_that_was_asked_to_end_does_not_wait_for_others(void **state)
+{
+    atomic_bool asked = false;
+    const struct dp_start_watch_config config = {
+        .job = {.proc = scratch_folder, .space = "j1", .thread = "dp-start"},
+        .host = "h1",
+        .limit_s = DP_START_LIMIT_S,
+        .asked = &asked,
+        .end = note_end};
+    struct dp_start_watch *w = dp_start_watch_create(&config);
+    (void)state;
+
+    assert_non_null(w);
+    ended = 0;
+    stderr_begin();
+    for (uint64_t s = 0; s <= LAST_S && ended == 0; s++) {
+        atomic_store(&asked, s >= 20);
+        (void)dp_start_watch_look(w, s * 1000000000);
+        ended_s = (int)s;
+    }
+    stderr_end();
+    dp_start_watch_destroy(w);
+    assert_int_equal(ended, 143); /* as of who got SIGTERM earlier */
+    assert_in_range(ended_s, 30, 31);
+    assert_string_equal(stderr_text, "lockstep: warning: asked to end before ranks have met: "
+                                     "nothing is saved\n");
+}
+
 static void no_memory_leaves_nothing(void **state)
 {
     const size_t live = dp_mem_live();
@@ -256,6 +284,7 @@ int main(void)
         on_files(of_many_ranks_the_first_ones_are_named),
         on_files(ranks_are_found_by_what_their_launcher_says),
         on_files(a_debugger_may_hold_a_rank),
+        on_files(a_rank_that_was_asked_to_end_does_not_wait_for_others),
         cmocka_unit_test(no_memory_leaves_nothing),
     };
     return cmocka_run_group_tests_name("start_watch", tests, NULL, NULL);

@@ -212,6 +212,8 @@ def kill(mpirun, hydra):
 
 
 def pass_on(info, mpirun, hydra):
+    """The signal, if it ends the job and no rank was there for it: MPICH's mpirun may then lose it.
+    """
     sent = info.si_code <= 0  # by a process, not by the terminal
     ranks = ranks_of(mpirun, hydra) if hydra and sent and info.si_signo in REQUESTS else []
     if ranks:
@@ -220,6 +222,7 @@ def pass_on(info, mpirun, hydra):
         os.kill(mpirun, info.si_signo)
     if info.si_signo == signal.SIGTSTP:
         os.kill(os.getpid(), signal.SIGSTOP)
+    return info.si_signo if hydra and sent and not ranks and info.si_signo in ENDING else 0
 
 
 def sooner(deadline, seconds):
@@ -232,11 +235,17 @@ def wait_for(mpirun, hydra, pipe, grace_s):
     """Waits until mpirun ends, or kills it; returns the exit code."""
     code, deadline = 1, None
     reported, asked = False, False  # a rank has written its exit code; a signal ends the job
+    late, tries = 0, 0  # a signal for ranks that are not there yet
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         info = signal.sigwaitinfo(WATCHED) if left is None else signal.sigtimedwait(WATCHED, left)
         if info is None:
-            if reported or not ranks_of(mpirun, hydra):
+            ranks = ranks_of(mpirun, hydra)
+            tries -= 1
+            if late and ranks:
+                signal_ranks(ranks, late)
+                late = 0
+            elif reported or not (ranks or (late and tries > 0)):
                 kill(mpirun, hydra)
                 if code == 0:
                     os.write(2, NOT_BACK)
@@ -260,9 +269,10 @@ def wait_for(mpirun, hydra, pipe, grace_s):
                 elif deadline is None:
                     code, deadline = HOST_GONE, time.monotonic() + UNKNOWN_CAUSE * grace_s
         else:
-            pass_on(info, mpirun, hydra)
+            found = pass_on(info, mpirun, hydra)
             if info.si_signo in ENDING and not asked:
-                asked, deadline = True, sooner(deadline, grace_s)
+                late, tries = found, grace_s
+                asked, deadline = True, sooner(deadline, 1 if late else grace_s)
 
 
 def main():

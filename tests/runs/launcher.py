@@ -268,6 +268,26 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.3; done
         same(process.wait(harness.PATIENCE), 75, "the exit code")
 
 
+def case_a_signal_that_comes_before_mpichs_ranks_is_theirs_once_they_are_there():
+    """Its mpiexec loses one that comes before it has started them."""
+    rank = harness.scratch / "rank"
+    rank.write_text("""trap "exit 75" TERM
+for i in $(seq 100); do sleep 0.1; done
+""")
+    _, env = other_mpirun("mpiexec.hydra", f"""trap "lost=1" TERM
+echo begins
+while [ -z "$lost" ]; do sleep 0.1; done
+sh -c 'PMI_RANK=0 sh {rank}; exit $?'
+exit $?
+""")
+    with subprocess.Popen([MPIRUN], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True) as process:
+        same(process.stdout.readline(), "begins\n", "what mpiexec does")
+        process.send_signal(signal.SIGTERM)
+        # 143: it came before the rank had its handler.
+        check(process.wait(harness.PATIENCE) in (75, 143), f"exit code {process.returncode}")
+
+
 def case_mpichs_line_about_an_abort_is_left_out_and_nothing_else():
     """What MPICH 4.0.2 printed; and others that begin as it does."""
     line = ("Abort(70) on node 1 (rank 1 in comm 0): application called "

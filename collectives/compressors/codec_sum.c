@@ -127,17 +127,21 @@ static dp_status encode(struct dp_codec_sum *c, struct dp_slice code, struct dp_
     if (x.count == 0) {
         return DP_OK;
     }
-    DP_TRY(c->codec.encode(c->codec.context, c->comm->codes, made_at(c, code).data, x.data, x.count,
-                           &key));
+    {
+        DP_CODING(p, encode_ns);
+        DP_TRY(c->codec.encode(c->codec.context, c->comm->codes, made_at(c, code).data, x.data,
+                               x.count, &key));
+    }
     return send(c, code);
 }
 
-/* y = this compressed bucket's elements plus those that earlier codes left out. The sum is in
+/* y = x, which is of this compressed bucket, plus what earlier codes left out. The sum is in
  * `residual` if that is not NULL, and y is then the same array. */
-static dp_status with_residual(const struct dp_codec_sum *c, struct dp_slice x, float *residual,
-                               struct dp_slice *y)
+static dp_status with_residual(const struct dp_codec_sum *c, const struct dp_compressed_bucket *p,
+                               struct dp_slice x, float *residual, struct dp_slice *y)
 {
     struct dp_stream *stream = c->comm->codes;
+    DP_CODING(p, encode_ns);
 
     *y = x;
     if (residual == NULL) {
@@ -181,7 +185,7 @@ static dp_status swap(struct dp_codec_sum *c, const struct dp_compressed_bucket 
     struct dp_transfer transfer = {.to = -1, .from = -1};
     struct dp_slice x;
 
-    DP_TRY(with_residual(c, p->grad, p->residual[0], &x));
+    DP_TRY(with_residual(c, p, p->grad, p->residual[0], &x));
     if (c->shared) {
         return swap_shared(c, p, x);
     }
@@ -221,13 +225,15 @@ static dp_status land(const struct dp_codec_sum *c, int i, struct dp_slice code,
 }
 
 /* chunk = the sum of what all ranks sent of it. */
-static dp_status add_pieces(struct dp_codec_sum *c, struct dp_slice data, struct dp_slice chunk)
+static dp_status add_pieces(struct dp_codec_sum *c, const struct dp_compressed_bucket *p,
+                            struct dp_slice chunk)
 {
     struct dp_stream *stream = c->comm->codes;
     const int size = c->comm->group->size;
+    DP_CODING(p, decode_ns);
 
     for (int i = 0; i < size && chunk.count > 0; i++) {
-        DP_TRY(land(c, i, piece_of(c, data, i), &c->piece[i]));
+        DP_TRY(land(c, i, piece_of(c, p->grad, i), &c->piece[i]));
     }
     for (size_t at = 0; at < chunk.count; at += DP_CODEC_SUM_TILE) {
         const size_t left = chunk.count - at;
@@ -244,11 +250,12 @@ static dp_status add_pieces(struct dp_codec_sum *c, struct dp_slice data, struct
 }
 
 /* Decodes the sum of chunk i. */
-static dp_status decode_sum(struct dp_codec_sum *c, struct dp_slice data, int i)
+static dp_status decode_sum(struct dp_codec_sum *c, const struct dp_compressed_bucket *p, int i)
 {
-    const struct dp_slice chunk = dp_slice_chunk(data, c->comm->group->size, i);
-    struct dp_slice code = code_at(c, sums_of(c), i, data, i);
+    const struct dp_slice chunk = dp_slice_chunk(p->grad, c->comm->group->size, i);
+    struct dp_slice code = code_at(c, sums_of(c), i, p->grad, i);
     const void *landed;
+    DP_CODING(p, decode_ns);
 
     if (chunk.count == 0) {
         return DP_OK;
@@ -261,8 +268,9 @@ static dp_status decode_sum(struct dp_codec_sum *c, struct dp_slice data, int i)
 
 /* Sends codes of the sums to all ranks, around a ring; while one comes in, the previous one is
  * decoded. */
-static dp_status gather(struct dp_codec_sum *c, struct dp_slice data)
+static dp_status gather(struct dp_codec_sum *c, const struct dp_compressed_bucket *p)
 {
+    const struct dp_slice data = p->grad;
     struct dp_group *group = c->comm->group;
     const int size = group->size, rank = group->rank;
     const int next = (rank + 1) % size, prev = (rank + size - 1) % size;
@@ -280,7 +288,7 @@ static dp_status gather(struct dp_codec_sum *c, struct dp_slice data)
             DP_TRY(dp_group_start(group, next, code_at(c, sums_of(c), out, data, out), prev,
                                   code_at(c, sums_of(c), in, data, in), &transfer));
         }
-        DP_TRY(decode_sum(c, data, out));
+        DP_TRY(decode_sum(c, p, out));
         DP_TRY(dp_group_finish(group, &transfer));
     }
     return DP_OK;
@@ -301,15 +309,21 @@ dp_status dp_codec_sum_run(void *codec_sum, const struct dp_compressed_bucket *p
         return DP_OK;
     }
     DP_TRY(swap(c, p));
-    DP_TRY(add_pieces(c, p->grad, chunk));
+    DP_TRY(add_pieces(c, p, chunk));
     if (keep == DP_KEEP_CHUNK) {
         DP_TRY(dp_bounce_buffer_wait(&c->mine)); /* until peers have read them */
         return c->shared ? dp_comm_barrier(c->comm) : DP_OK;
     }
-    DP_TRY(with_residual(c, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
+    DP_TRY(with_residual(c, p, chunk, p->residual[1] == NULL ? NULL : p->residual[1] + begin, &x));
     DP_TRY(encode(c, code_at(c, sums_of(c), rank, p->grad, rank), x, rank, p, 0xffffff));
     DP_TRY(dp_bounce_buffer_wait(&c->mine));
-    return gather(c, p->grad);
+    return gather(c, p);
+}
+
+struct dp_coding_work dp_codec_sum_work(const void *codec_sum, int ranks)
+{
+    (void)codec_sum;
+    return (struct dp_coding_work){1.0 + 1.0 / ranks, 2.0};
 }
 
 uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket, enum dp_keep keep)

@@ -79,6 +79,10 @@ DP_CHECKED dp_status dp_codec_sum_run(void *codec_sum,
 double dp_codec_sum_cost(const struct dp_codec *codec, const struct dp_cost *cost,
                          const struct dp_group *group, size_t count);
 
+/* A rank encodes all of its gradient and its chunk of the sum. It decodes its chunk of what each
+ * rank has sent, and then the chunks of the sum. */
+struct dp_coding_work dp_codec_sum_work(const void *codec_sum, int ranks);
+
 uint64_t dp_codec_sum_wire(const void *codec_sum, const struct dp_bucket *bucket,
                            enum dp_keep keep);
 

@@ -63,6 +63,19 @@ double dp_compression_cost(const char *compressor, const char *strategy, const s
     return seconds;
 }
 
+struct dp_coding_work dp_compression_work(const char *compressor, int ranks)
+{
+    struct dp_coding_work work = {1.0, 1.0};
+    void *state;
+    const struct dp_compressor *c = compressor_of(compressor, &state);
+
+    if (c != NULL && c->work != NULL) {
+        work = c->work(state, ranks);
+    }
+    dp_free(state);
+    return work;
+}
+
 static dp_status find_compressor(struct dp_compression *compression,
                                  const struct dp_compression_config *config)
 {
@@ -96,7 +109,8 @@ static dp_status take_memory(struct dp_compression *compression)
         compressor->residuals == NULL ? 0 : compressor->residuals(compression->state);
     compression->compressed =
         dp_zalloc((size_t)compression->plan->count, sizeof(*compression->compressed));
-    bool whole = compression->compressed != NULL;
+    compression->coding = dp_zalloc((size_t)compression->plan->count, sizeof(*compression->coding));
+    bool whole = compression->compressed != NULL && compression->coding != NULL;
     for (int i = 0; i < compression->residuals; i++) {
         compression->residual[i] =
             compression->device->alloc(DP_MEM_RESIDUALS, compression->trained * sizeof(float));
@@ -164,6 +178,7 @@ static void fill_buckets(struct dp_compression *compression, float *grad,
             .step_params =
                 bucket->deferred ? &compression->compressed[b].kept : config->step_params,
             .seed = config->seed,
+            .coding = compression->device->host_memory ? &compression->coding[b] : NULL,
         };
         for (int i = 0; i < compression->residuals; i++) {
             compression->compressed[b].residual[i] = compression->residual[i] + bucket->range.begin;
@@ -230,6 +245,7 @@ void dp_compression_destroy(struct dp_compression *compression)
     compression->device->release(compression->residual[1]);
     compression->device->release(compression->residual[0]);
     dp_free(compression->compressed);
+    dp_free(compression->coding);
     dp_free(compression->state);
     dp_free(compression);
 }
@@ -245,9 +261,15 @@ dp_status dp_compression_sum(struct dp_compression *compression, int b, enum dp_
 {
     const struct dp_compressed_bucket *compressed = &compression->compressed[b];
 
+    compression->coding[b] = (struct dp_coding_times){0, 0};
     return compressed->step_params->skip != 0
                ? DP_OK
                : compression->compressor->sum(compression->state, compressed, keep);
+}
+
+struct dp_coding_times dp_compression_coding(const struct dp_compression *compression, int b)
+{
+    return compression == NULL ? (struct dp_coding_times){0, 0} : compression->coding[b];
 }
 
 void dp_compression_wire(const struct dp_compression *compression, enum dp_keep keep,

@@ -23,6 +23,7 @@ struct dp_compression {
     const struct dp_device *device;           /* borrowed; the device of comm->codes */
     const struct dp_bucket_plan *plan;        /* borrowed */
     struct dp_compressed_bucket *compressed;  /* owned; [plan->count] */
+    struct dp_coding_times *coding;           /* owned; [plan->count]; of the last sum of each */
     const struct dp_step_params *step_params; /* borrowed; current values of each step */
     float *residual[2];                       /* owned; [trained]; device memory */
     int residuals;                            /* how many residuals are used */
@@ -54,6 +55,10 @@ void dp_compression_ready(struct dp_compression *compression, int b);
 DP_CHECKED dp_status dp_compression_sum(struct dp_compression *compression, int b,
                                         enum dp_keep keep);
 
+/* What coding took in the last sum of bucket b, once that is done. Zeros: not compressed, skipped,
+ * or coded on a device that only queues. Local. */
+struct dp_coding_times dp_compression_coding(const struct dp_compression *compression, int b);
+
 /* Bytes that this rank sends in a step for all buckets but the tail: with the compressor, and an
  * estimate for the strategy alone. Local. */
 void dp_compression_wire(const struct dp_compression *compression, enum dp_keep keep,
@@ -78,6 +83,10 @@ size_t dp_compression_codes(const char *compressor, const struct dp_bucket_plan 
  * No ranks needed. */
 double dp_compression_cost(const char *compressor, const char *strategy, const struct dp_cost *cost,
                            const struct dp_group *group, const struct dp_bucket *bucket);
+
+/* What coding of a bucket is proportional to with the compressor of a valid name, on so many ranks.
+ * No ranks needed. */
+struct dp_coding_work dp_compression_work(const char *compressor, int ranks);
 
 /* An array that a resumed run needs. Its name begins with DP_COMPRESSION_NAME. */
 #define DP_COMPRESSION_NAME "compressor."

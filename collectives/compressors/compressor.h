@@ -13,9 +13,16 @@
 #define DP_COLLECTIVES_COMPRESSORS_COMPRESSOR_H
 
 #include "base/plugin.h"
+#include "base/trace.h"
 #include "collectives/core/bucket.h"
 #include "collectives/strategies/comm.h"
 #include "collectives/strategies/cost.h"
+
+/* What coding of a bucket took on this rank. encode: what it does once, whatever it receives;
+ * decode: what it does for each contribution. */
+struct dp_coding_times {
+    uint64_t encode_ns, decode_ns;
+};
 
 /* One bucket to be summed: all arrays belong to the exchange. */
 struct dp_compressed_bucket {
@@ -28,6 +35,31 @@ struct dp_compressed_bucket {
     struct dp_step_params kept; /* step_params points here for a deferred bucket, which outlasts its
                                  * step */
     uint64_t seed;              /* another key of random numbers */
+    struct dp_coding_times *coding; /* out: added to it; NULL: nobody asks */
+};
+
+struct dp_coding_timer {
+    uint64_t *sum_ns; /* NULL: nobody asks */
+    uint64_t begin_ns;
+};
+
+static inline void dp_coding_stop(struct dp_coding_timer *timer)
+{
+    if (timer->sum_ns != NULL) {
+        *timer->sum_ns += dp_now_ns() - timer->begin_ns;
+    }
+}
+
+/* Adds the time of the rest of the enclosing block to encode_ns or decode_ns of a compressed
+ * bucket. Where a device codes, it only queues there: that says nothing. */
+#define DP_CODING(compressed, what)                                                  \
+    __attribute__((cleanup(dp_coding_stop))) struct dp_coding_timer coding_timer = { \
+        (compressed)->coding == NULL ? NULL : &(compressed)->coding->what,           \
+        (compressed)->coding == NULL ? 0 : dp_now_ns()}
+
+/* How often a rank of so many encodes all of a bucket, and decodes as much as that. */
+struct dp_coding_work {
+    double encodes, decodes;
 };
 
 struct dp_compressor {
@@ -65,6 +97,9 @@ struct dp_compressor {
      * nodes. NULL where sum is. Local. NaN: no prediction. */
     double (*cost)(const void *state, const struct dp_cost *cost, const struct dp_group *group,
                    const char *strategy, const struct dp_bucket *bucket);
+
+    /* What coding is proportional to, by the number of ranks. NULL: it does not depend on it. */
+    struct dp_coding_work (*work)(const void *state, int ranks);
 
     /* Replaces the gradient by its sum. Collective. Allocates nothing. NULL: the strategy sums
      * exactly. */

@@ -64,6 +64,7 @@ const struct dp_compressor dp_compressor_fp16 = {
     .open = fp16_open,
     .wire = dp_codec_sum_wire,
     .cost = fp16_cost,
+    .work = dp_codec_sum_work,
     .sum = dp_codec_sum_run,
     .close = dp_codec_sum_close,
 };

@@ -97,6 +97,7 @@ const struct dp_compressor dp_compressor_int8 = {
     .open = int8_open,
     .wire = dp_codec_sum_wire,
     .cost = int8_cost,
+    .work = dp_codec_sum_work,
     .sum = dp_codec_sum_run,
     .close = dp_codec_sum_close,
 };

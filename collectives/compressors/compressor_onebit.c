@@ -85,6 +85,7 @@ const struct dp_compressor dp_compressor_onebit = {
     .open = onebit_open,
     .wire = dp_codec_sum_wire,
     .cost = onebit_cost,
+    .work = dp_codec_sum_work,
     .sum = onebit_sum,
     .close = dp_codec_sum_close,
 };

@@ -198,6 +198,7 @@ static dp_status each(const struct powersgd *s, const struct dp_compressed_bucke
     const struct dp_bucket *bucket = compressed->bucket;
     float *both = (float *)(void *)s->both.there;
     size_t p_at = 0, q_at = 0;
+    DP_CODING(compressed, encode_ns); /* all of it: the strategy adds what others send */
 
     for (int i = 0; i < bucket->tensor_count; i++) {
         const struct dp_tensor *tensor = &bucket->tensors[i];

@@ -92,27 +92,45 @@ static double randomk_cost(const void *state, const struct dp_cost *cost,
                             places_of(state, bucket->range.count) * sizeof(float));
 }
 
-static dp_status randomk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
+/* Takes the k numbers that are sent. */
+static dp_status randomk_encode(const struct randomk *r, const struct dp_compressed_bucket *p,
+                                size_t k)
 {
-    struct randomk *r = state;
     struct dp_stream *s = r->comm->codes;
-    float *value = (float *)(void *)r->value.there;
-    const size_t k = places_of(r, p->grad.count);
     const struct dp_key key = {.seed = p->seed,
                                .first = p->bucket->range.begin,
                                .what = DP_RANDOM_CODE + 0xfffffe,
                                .step = p->step_params->step};
+    DP_CODING(p, encode_ns);
 
-    (void)keep; /* chunks of the sent numbers are not those of the gradient: every rank needs all */
     DP_TRY(s->ops->add(s, p->residual[0], p->grad.data, p->grad.count));
     DP_TRY(s->ops->sample(s, r->index, k, p->grad.count, &key));
-    DP_TRY(s->ops->take_at(s, value, p->residual[0], r->index, k));
+    return s->ops->take_at(s, (float *)(void *)r->value.there, p->residual[0], r->index, k);
+}
+
+/* Puts their sums back, once for all ranks: the strategy has added what these sent. */
+static dp_status randomk_decode(const struct randomk *r, const struct dp_compressed_bucket *p,
+                                size_t k)
+{
+    struct dp_stream *s = r->comm->codes;
+    DP_CODING(p, decode_ns);
+
+    DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
+    return s->ops->add_at(s, p->grad.data, r->index, (const float *)(void *)r->value.there, k);
+}
+
+static dp_status randomk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
+{
+    struct randomk *r = state;
+    const size_t k = places_of(r, p->grad.count);
+
+    (void)keep; /* chunks of the sent numbers are not those of the gradient: every rank needs all */
+    DP_TRY(randomk_encode(r, p, k));
     DP_TRY(dp_bounce_buffer_out(&r->value, 0, k * sizeof(float)));
     DP_TRY(dp_bounce_buffer_wait(&r->value));
     DP_TRY(dp_comm_sum(r->comm, (struct dp_slice){r->value.host, k, sizeof(float)}, DP_KEEP_ALL));
     DP_TRY(dp_bounce_buffer_in(&r->value, 0, k * sizeof(float)));
-    DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
-    return s->ops->add_at(s, p->grad.data, r->index, value, k);
+    return randomk_decode(r, p, k);
 }
 
 #define RANDOMK struct randomk

@@ -137,6 +137,13 @@ static double topk_cost(const void *state, const struct dp_cost *cost, const str
                : (group->size - 1) * dp_cost_neighbour(cost, group, (double)(pairs * PAIR));
 }
 
+/* Every rank adds the pairs of all. */
+static struct dp_coding_work topk_work(const void *state, int ranks)
+{
+    (void)state;
+    return (struct dp_coding_work){1.0, ranks};
+}
+
 /* Adds the gradient to the unsent numbers, through the velocity. */
 static dp_status accumulate(const struct topk *t, struct dp_stream *s,
                             const struct dp_compressed_bucket *p)
@@ -151,33 +158,49 @@ static dp_status accumulate(const struct topk *t, struct dp_stream *s,
     return s->ops->add(s, p->residual[0], come, p->grad.count);
 }
 
-static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
+/* Takes the k pairs that this rank sends, and makes room for the sum. */
+static dp_status topk_encode(const struct topk *t, const struct dp_compressed_bucket *p,
+                             uint32_t *index, size_t k)
 {
-    struct topk *t = state;
-    struct dp_group *group = t->comm->group;
     struct dp_stream *s = t->comm->codes;
-    const size_t k = pairs_of(ratio_in(t, p->step_params->step), p->grad.count);
-    const size_t slot = (t->turn & 1) * t->slot_bytes;
-    uint32_t *index = (uint32_t *)(void *)(t->mine.there + slot);
-    float *value = (float *)(void *)index + k;
+    DP_CODING(p, encode_ns);
 
-    (void)keep; /* every rank needs all pairs anyway */
     DP_TRY(accumulate(t, s, p));
-    DP_TRY(s->ops->take_largest(s, index, value, p->residual[0], k, p->grad.count));
+    DP_TRY(s->ops->take_largest(s, index, (float *)(void *)index + k, p->residual[0], k,
+                                p->grad.count));
     if (t->momentum > 0.0) {
         DP_TRY(s->ops->take_at(s, t->stopped, p->residual[1], index, k));
     }
+    return s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float));
+}
+
+static dp_status topk_decode(const struct topk *t, const struct dp_compressed_bucket *p, size_t k)
+{
+    struct dp_stream *s = t->comm->codes;
+    DP_CODING(p, decode_ns);
+
+    for (int rank = 0; rank < t->comm->group->size; rank++) {
+        const void *pairs = t->all.there + (size_t)rank * k * PAIR;
+        DP_TRY(s->ops->add_at(s, p->grad.data, pairs, (const float *)pairs + k, k));
+    }
+    return DP_OK;
+}
+
+static dp_status topk_sum(void *state, const struct dp_compressed_bucket *p, enum dp_keep keep)
+{
+    struct topk *t = state;
+    const struct dp_group *group = t->comm->group;
+    const size_t k = pairs_of(ratio_in(t, p->step_params->step), p->grad.count);
+    const size_t slot = (t->turn & 1) * t->slot_bytes;
+
+    (void)keep; /* every rank needs all pairs anyway */
+    DP_TRY(topk_encode(t, p, (uint32_t *)(void *)(t->mine.there + slot), k));
     DP_TRY(dp_bounce_buffer_out(&t->mine, slot, k * PAIR));
     DP_TRY(dp_bounce_buffer_wait(&t->mine));
     DP_TRY(dp_bounce_buffer_gather(&t->mine, slot, k * PAIR, t->shared, t->all.host));
     t->turn += t->shared;
     DP_TRY(dp_bounce_buffer_in(&t->all, 0, (size_t)group->size * k * PAIR));
-    DP_TRY(s->ops->zero(s, p->grad.data, p->grad.count * sizeof(float)));
-    for (int rank = 0; rank < group->size; rank++) {
-        const void *pairs = t->all.there + (size_t)rank * k * PAIR;
-        DP_TRY(s->ops->add_at(s, p->grad.data, pairs, (const float *)pairs + k, k));
-    }
-    return DP_OK;
+    return topk_decode(t, p, k);
 }
 
 #define TOPK struct topk
@@ -202,6 +225,7 @@ const struct dp_compressor dp_compressor_topk = {
     .open = topk_open,
     .wire = topk_wire,
     .cost = topk_cost,
+    .work = topk_work,
     .sum = topk_sum,
     .close = topk_close,
 };

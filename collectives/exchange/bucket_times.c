@@ -114,6 +114,14 @@ void dp_bucket_times_summed(struct dp_bucket_times *t, int b, const struct dp_bu
     }
 }
 
+void dp_bucket_times_coded(struct dp_bucket_times *t, int b, uint64_t encode_ns, uint64_t decode_ns)
+{
+    if (t->now[b].row != NOT_COUNTED) {
+        t->sums[b].encode_ns += encode_ns;
+        t->sums[b].decode_ns += decode_ns;
+    }
+}
+
 void dp_bucket_times_exposed(struct dp_bucket_times *t, int b, uint64_t ns)
 {
     t->sums[b].exposed_ns += t->now[b].row == NOT_COUNTED ? 0 : ns;

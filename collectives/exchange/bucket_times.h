@@ -21,6 +21,7 @@ struct dp_bucket_sums {
     uint64_t steps;
     uint64_t ready_ns, sent_ns, done_ns; /* since the step's begin */
     uint64_t exposed_ns;                 /* that the step waited for it */
+    uint64_t encode_ns, decode_ns;       /* that a compressor took of the time from sent to done */
 };
 
 /* Of one bucket in one step, by dp_now_ns(). */
@@ -62,6 +63,10 @@ void dp_bucket_times_submitted(struct dp_bucket_times *times, int b);
 /* Its job has ended, and the step has waited for it: once for each time it was submitted. */
 void dp_bucket_times_summed(struct dp_bucket_times *times, int b, const struct dp_bucket_time *time,
                             uint64_t sent_ns, uint64_t done_ns);
+
+/* What coding took in its job: with dp_bucket_times_summed(), where a compressor sums it. */
+void dp_bucket_times_coded(struct dp_bucket_times *times, int b, uint64_t encode_ns,
+                           uint64_t decode_ns);
 
 /* The step has waited for it once more, for its weights. */
 void dp_bucket_times_exposed(struct dp_bucket_times *times, int b, uint64_t ns);

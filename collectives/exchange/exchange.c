@@ -295,8 +295,11 @@ dp_status dp_exchange_wait(struct dp_exchange *e, int b)
 {
     struct dp_job *job = &e->buckets[b].sum;
     struct dp_bucket_time time = {.wait_ns = dp_now_ns()};
+    struct dp_coding_times coding;
 
     DP_TRY(wait_for(e, job));
+    coding = dp_compression_coding(e->compression, b);
+    dp_bucket_times_coded(e->times, b, coding.encode_ns, coding.decode_ns);
     time.ready_ns = job->ready_ns;
     time.wait_ended_ns = dp_now_ns();
     dp_bucket_times_summed(e->times, b, &time, job->begin_ns, job->end_ns);

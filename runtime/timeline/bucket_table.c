@@ -213,6 +213,26 @@ static int compare_bucket(struct sharers *s, int b, struct dp_run_bucket *out, d
     return steps;
 }
 
+/* What coding takes, likewise; unknown where none was timed. */
+static void average_coding(const struct sharers *s, int b, struct dp_run_bucket *out)
+{
+    double encode_ns = 0.0, decode_ns = 0.0;
+    int ranks = 0;
+
+    for (int i = 0; i < s->count; i++) {
+        const struct dp_bucket_sums *sums = shares(s, i) ? &s->ranks[i].sums[b] : NULL;
+        if (sums != NULL && sums->steps > 0) {
+            ranks++;
+            encode_ns += (double)sums->encode_ns / (double)sums->steps;
+            decode_ns += (double)sums->decode_ns / (double)sums->steps;
+        }
+    }
+    if (encode_ns > 0.0) {
+        out->encode_ms = encode_ns / ranks / 1e6;
+        out->decode_ms = decode_ns / ranks / 1e6;
+    }
+}
+
 /* Mean of the ranks, each of its steps. */
 static void average_bucket(const struct sharers *s, int b, struct dp_run_bucket *out)
 {
@@ -297,6 +317,7 @@ static dp_status fill(struct sharers *s, const struct dp_bucket_plan *plan,
         summary->buckets[b].bytes = (int64_t)(plan->buckets[b].range.count * sizeof(float));
         summary->buckets[b].deferred = plan->buckets[b].deferred;
         average_bucket(s, b, &summary->buckets[b]);
+        average_coding(s, b, &summary->buckets[b]);
         compared += compare_bucket(s, b, &summary->buckets[b], &waiting_ns);
     }
     for (int i = 0; i < summary->straggler_count; i++) {

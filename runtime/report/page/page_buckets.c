@@ -12,7 +12,8 @@ static int shown(const struct dp_run_summary *s)
 
 static void add_bucket_row(struct dp_html *h, const struct dp_run_bucket *b, int i)
 {
-    const double times[] = {b->ready_ms, b->sent_ms, b->done_ms, b->exposed_ms};
+    const double times[] = {b->ready_ms,   b->sent_ms,   b->done_ms,
+                            b->exposed_ms, b->encode_ms, b->decode_ms};
     char text[DP_FIGURE_BYTES];
 
     dp_html_print(h, "<tr><th scope=\"row\">%d</th><td>%s</td>", i,

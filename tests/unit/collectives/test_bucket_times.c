@@ -60,6 +60,8 @@ static void sums_count_from_the_begin_of_the_step(void **state)
         do_step(times, step);
     }
     dp_bucket_times_exposed(times, 1, 100);
+    dp_bucket_times_coded(times, 2, 30, 20);
+    dp_bucket_times_coded(times, 2, 3, 2);
     for (int b = 0; b < 3; b++) {
         const struct dp_bucket_sums *sums = &times->sums[b];
         const uint64_t ready_ns = 10 * (uint64_t)(b + 1);
@@ -69,6 +71,8 @@ static void sums_count_from_the_begin_of_the_step(void **state)
         assert_int_equal(sums->sent_ns, 7 * (ready_ns + 1));
         assert_int_equal(sums->done_ns, 7 * (ready_ns + 5));
         assert_int_equal(sums->exposed_ns, 7 * 3 + (b == 1 ? 100 : 0));
+        assert_int_equal(sums->encode_ns, b == 2 ? 33 : 0);
+        assert_int_equal(sums->decode_ns, b == 2 ? 22 : 0);
     }
     assert_int_equal(times->steps, 7);
     dp_bucket_times_destroy(times);
@@ -143,7 +147,9 @@ static void a_restart_forgets_also_what_is_in_flight(void **state)
     dp_bucket_times_restart(times);
     take_sum(times, 1, begin_of(1));
     dp_bucket_times_exposed(times, 1, 100);
+    dp_bucket_times_coded(times, 1, 30, 20);
     assert_int_equal(times->sums[0].steps + times->sums[1].steps + times->sums[1].exposed_ns, 0);
+    assert_int_equal(times->sums[1].encode_ns + times->sums[1].decode_ns, 0);
     assert_int_equal(times->steps + times->end_wait_ns + (uint64_t)times->kept, 0);
     do_step(times, 2);
     assert_int_equal(times->sums[1].ready_ns, 20);

@@ -100,6 +100,39 @@ static void all_ranks_get_the_same_bits(void **state)
     on_all(5, 5, sums_alike);
 }
 
+/* Every bucket but the tail is coded, and coding is a part of the last step alone. A device that
+ * queues has no times. */
+static size_t times_coding(struct dp_group *group, const void *setup)
+{
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    for (int step = 0; step < STEPS; step++) {
+        const uint64_t begin_ns = dp_now_ns();
+        uint64_t coding_ns = 0;
+        lab_fill(&lab);
+        wrong += lab_step(&lab) != DP_OK;
+        for (int b = 0; b < lab.plan->count; b++) {
+            const struct dp_coding_times coding = dp_compression_coding(lab.compression, b);
+            wrong += (coding.encode_ns > 0) !=
+                     (!lab.plan->buckets[b].exact && lab.codes->device->host_memory);
+            coding_ns += coding.encode_ns + coding.decode_ns;
+        }
+        wrong += coding_ns > dp_now_ns() - begin_ns;
+    }
+    lab_close(&lab);
+    return wrong;
+}
+
+static void coding_of_the_last_step_is_timed(void **state)
+{
+    (void)state;
+    on_all(2, 3, times_coding);
+}
+
 /* ---- error feedback ---- */
 
 /* kept = over all ranks and residuals, what has not been sent of each element. */
@@ -449,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_get_the_same_bits),
+        cmocka_unit_test(coding_of_the_last_step_is_timed),
         cmocka_unit_test(sent_plus_kept_equals_the_input),
         cmocka_unit_test(a_skipped_step_sends_nothing_and_changes_no_residual),
         cmocka_unit_test(a_nan_is_sent_or_kept),

@@ -50,8 +50,13 @@ static void plant_rank(int rank, int ranks, lateness *late_ms)
         time->ready_ns = begin_ns + (uint64_t)((b + 1 + late_ms(rank, step, b)) * MS);
         time->wait_ns = time->ready_ns;
         time->wait_ended_ns = begin_ns + (uint64_t)((b + 1 + last_ms + 0.5) * MS);
-        run.sums[rank][b] = (struct dp_bucket_sums){STEPS, STEPS * 2ul * MS, STEPS * 3ul * MS,
-                                                    STEPS * 5ul * MS, STEPS * 1ul * MS};
+        run.sums[rank][b] = (struct dp_bucket_sums){.steps = STEPS,
+                                                    .ready_ns = STEPS * 2ul * MS,
+                                                    .sent_ns = STEPS * 3ul * MS,
+                                                    .done_ns = STEPS * 5ul * MS,
+                                                    .exposed_ns = STEPS * 1ul * MS,
+                                                    .encode_ns = STEPS * (uint64_t)(rank * b) * MS,
+                                                    .decode_ns = STEPS * (uint64_t)b * MS};
     }
 }
 
@@ -102,6 +107,9 @@ static void a_late_rank_is_named_with_what_it_costs(void **state)
         assert_true(near(bucket->ready_ms, 2.0) && near(bucket->sent_ms, 3.0));
         assert_true(near(bucket->done_ms, 5.0) && near(bucket->exposed_ms, 1.0));
         assert_true(near(bucket->gbs, 4000.0 * (b + 1) / (2.0 * MS)));
+        /* Encoding takes 0, 1, 2 and 3 ms in bucket 1; bucket 0 is not coded. */
+        assert_true(b == 0 ? isnan(bucket->encode_ms) && isnan(bucket->decode_ms)
+                           : near(bucket->encode_ms, 1.5 * b) && near(bucket->decode_ms, b));
     }
     assert_int_equal(run.summary.straggler_count, 4);
     for (int i = 0; i < 4; i++) {

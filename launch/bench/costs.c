@@ -168,6 +168,15 @@ static dp_status read_asked(struct costs *c)
 
 /* ---- what is answered ---- */
 
+/* What coding of a bucket is proportional to. */
+static dp_status add_work(const struct costs *c, const struct dp_group *group, struct dp_json *row)
+{
+    const struct dp_coding_work work = dp_compression_work(c->config->comm.compressor, group->size);
+
+    DP_TRY(dp_json_set_real(row, "encodes", work.encodes));
+    return dp_json_set_real(row, "decodes", work.decodes);
+}
+
 /* A row, where `name` can run in this group. */
 static dp_status add_row(const struct costs *c, const struct dp_group *group, const char *name,
                          struct dp_json *rows)
@@ -184,6 +193,7 @@ static dp_status add_row(const struct costs *c, const struct dp_group *group, co
     DP_TRY(dp_json_set_int(row, "ranks", group->size));
     DP_TRY(dp_json_set_int(row, "node_of", group->local_size));
     DP_TRY(dp_json_set_text(row, "strategy", name));
+    DP_TRY(c->plan != NULL ? add_work(c, group, row) : DP_OK);
     seconds = dp_json_set_array(row, "seconds");
     for (int b = 0; c->plan != NULL && b < c->plan->count; b++) {
         DP_TRY(

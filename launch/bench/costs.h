@@ -18,7 +18,8 @@
  * line through the wire's curve, and for each size, or bucket, seconds, null where there is no
  * prediction. Those of a compressor are its messages' alone. With a model also buckets: [{bytes,
  * tensor, deferred}]: tensor is the name of the one whose gradient is the last to be ready, absent
- * in the tail.
+ * in the tail; and in each row encodes and decodes, to which coding of a compressor is proportional
+ * (struct dp_coding_work).
  */
 #ifndef DP_LAUNCH_BENCH_COSTS_H
 #define DP_LAUNCH_BENCH_COSTS_H

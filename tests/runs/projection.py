@@ -11,7 +11,7 @@ from harness import ROOT, Started, check, close, run_json, same, small_cfg, trai
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "launch"))
 from sweep.project import ledger as ledgers
-from sweep.project import links, replay
+from sweep.project import links, main, replay
 from sweep.project.replay import Place, Sum
 
 ALPHA, BETA, GAMMA = 50e-6, 8e-9, 0.5e-9
@@ -190,6 +190,25 @@ def case_what_planted_codes_take_is_found():
     close(replay.calibrate_codes(told, sums, coded), 10 / (8 * MB), 1e-9, "hidden ones")
 
 
+def case_codes_grow_with_what_ranks_decode():
+    """Of what the run encodes and decodes: once a rank, or once for each contribution."""
+    path, work = harness.scratch / "w.cfg", {}
+    path.write_text(MODEL)
+    for name in ("topk", "onebit", "fp16", "powersgd", "randomk"):
+        told = bench({"curves": {"wire": line(ALPHA, BETA)}, "strategies": ["ring"],
+                      "groups": [{"ranks": ranks, "node_of": 1} for ranks in (2, 4, 64)],
+                      "model": str(path), "set": [f"comm.compressor={name}"]})
+        work[name] = main.work_of(told)
+    same(work["topk"], {2: (1, 2), 4: (1, 4), 64: (1, 64)}, "pairs of all, to all")
+    for name in ("onebit", "fp16"):  # all of its own and a part of the sum; a part of all, the sum
+        same(work[name], {2: (1.5, 2), 4: (1.25, 2), 64: (1 + 1 / 64, 2)}, name)
+    for name in ("powersgd", "randomk"):  # the strategy adds
+        same(work[name], {2: (1, 1), 4: (1, 1), 64: (1, 1)}, name)
+    close(replay.growth_of_codes((9.0, 1.0), (1, 2), (1, 64)), 4.1, 1e-9, "9 + 1 64 / 2, of 10")
+    close(replay.growth_of_codes((6.0, 4.0), (1.5, 2), (1.25, 2)), 0.9, 1e-9, "5 + 4, of 10")
+    same(replay.growth_of_codes(None, (1, 2), (1, 64)), 1.0, "where they are not told apart")
+
+
 LAYERS = [{"name": name, "kind": kind, "backward_ms": ms} for name, kind, ms in (
     ("1", "dense", 4.0), ("3", "dense", 6.0), ("10", "dense", 2.0), ("loss", "loss", 0.5))]
 MODEL = """\
@@ -225,6 +244,24 @@ def case_a_model_is_cut_into_buckets_of_other_sizes():
                                    for name in ("10", "3", "1", "2")] +
                             [{"bytes": 256, "deferred": False}])
     same([round(12 * bucket.before, 9) for bucket in found], [10.0, 4.0, 0.0, 4.0, 0.0], "left")
+
+
+def case_pairs_of_many_ranks_take_long_to_decode():
+    folder = made_run("pairs")
+    (folder / "config.yaml").write_text(MODEL + "comm: {compressor: topk}\n")
+    plan = bench({"model": str(folder / "config.yaml"), "groups": []})["buckets"]
+    buckets = [{"bytes": row["bytes"], "ready_ms": 36.0, "deferred": 0, "encode_ms": ms,
+                "decode_ms": ms} for row, ms in zip(plan, (10.0,) * (len(plan) - 1) + (None,))]
+    apart, together = [], []
+    for found, part in ((apart, {}), (together, {"encode_ms": None, "decode_ms": None})):
+        made_run("pairs", compressor="topk", buckets=[{**row, **part} for row in buckets])
+        words = ("2,64", "--from", folder, "--strategy", "ring")
+        found += [row["step_ms"] for row in json.loads(project(*words, "--json").out)]
+        told = " ".join(project(*words).out.split())
+        same("not measured encoding and decoding apart" in told, found is together, told)
+    close(apart[0], together[0], 1e-9, "on as many ranks as the run had")
+    # Of about 60 ms a half is encoding, and the other half grows from 2 to 64.
+    check(500 < apart[1] - together[1] < 1000, f"{apart} {together}")
 
 
 def case_a_run_is_projected_to_4096_ranks():
@@ -311,6 +348,9 @@ def case_a_real_run_has_measured_what_a_projection_needs():
                                     link, "--node-of", 2).out)[0]["step_ms"]
                  for link in ("100gbit,5us", "10mbit,500us"))
     check(0 < near < far, f"{near} {far}")
+    told = ledgers.read(out)
+    check(0 < sum(told.coding) < sum(told.summing), f"{told.coding} {told.summing}")
+    same(ledgers.read(harness.scratch / "out").coding, None, "without a compressor")
 
 
 if __name__ == "__main__":

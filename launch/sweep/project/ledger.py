@@ -24,6 +24,7 @@ class Ledger:
 
     late     how much longer than that a rank computes in a step, rising; at least one sample
     summing  of each bucket: from when it is sent until it is summed
+    coding   (encoding, decoding) of all buckets; None: not measured apart
     layers   (place, backward) of each layer, in the order of the model
     config   path of the run's resolved configuration
     """
@@ -49,6 +50,7 @@ class Ledger:
     noise: float
     price: float
     summing: list
+    coding: tuple
     layers: list
     config: str
 
@@ -138,6 +140,13 @@ def buckets_of(run, backward):
                    bool(row.get("deferred"))) for row in rows]
 
 
+def coding_of(run):
+    rows = [row for row in run.get("buckets") or [] if number(row.get("encode_ms")) is not None]
+    found = tuple(sum(number(row.get(key)) or 0.0 for row in rows)
+                  for key in ("encode_ms", "decode_ms"))
+    return found if sum(found) > 0 else None
+
+
 def place_of(layer):
     """A layer's name as its place in the order of layers: 9.body.0 is before 10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in layer.split(".")]
@@ -194,4 +203,4 @@ def of_run(run, steps, config=""):
         price=number((run.get("cost") or {}).get("price_per_hour")),
         summing=[(number(row.get("done_ms")) or 0.0) - (number(row.get("sent_ms")) or 0.0)
                  for row in run.get("buckets") or []],
-        layers=layers_of(run), config=config)
+        coding=coding_of(run), layers=layers_of(run), config=config)

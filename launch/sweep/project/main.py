@@ -29,6 +29,12 @@ def coded(buckets):
     return [bucket.bytes for bucket in buckets[:-1]] + [0]
 
 
+def work_of(told):
+    """ranks -> how often a rank encodes, and decodes, all of a bucket, where there is a model."""
+    return {row["ranks"]: (row["encodes"], row["decodes"]) for row in told["rows"]
+            if "encodes" in row}
+
+
 class Projection:
     def __init__(self, args, tools, ledger):
         self.args, self.tools, self.ledger = args, tools, ledger
@@ -41,7 +47,7 @@ class Projection:
         if self.compressed and ledger.strategy.startswith("zero1"):
             raise Failure(f"the run had compressor {ledger.compressor} with zero1: its sums have "
                           "no prediction; take a run with another comm.strategy", CONFIGURATION)
-        self.factor, self.code, self.table = 1.0, 0.0, {}
+        self.factor, self.code, self.table, self.work = 1.0, 0.0, {}, {}
 
     def local(self, ranks):
         return min(ranks, self.node_of)
@@ -64,6 +70,10 @@ class Projection:
         if self.args.settings:
             self.ledger = dataclasses.replace(
                 ledger, buckets=ledgers.planned(ledger, self.told["buckets"]))
+        self.work |= work_of(self.told)
+        if self.code > 0 and ledger.coding is None:
+            self.notes.append("the run has not measured encoding and decoding apart: coding is "
+                              "taken to last as long on any number of ranks")
         if ledger.ranks == 1:
             self.notes.append("the run had one rank: how ranks differ, and what sums cost beside "
                               "computing, is not measured")
@@ -87,6 +97,7 @@ class Projection:
             table, told = links.sums(self.tools.bench, curves, flags, [own], self.sums_asked(()),
                                      [ledger.strategy], self.args.burst)
             self.compare_plan(told)
+            self.work = work_of(told)
             sums = next(iter(table.get(own[0], {}).values()), None)
         if sums is None or None in sums:
             if self.compressed:
@@ -118,6 +129,12 @@ class Projection:
             return 1.0
         return self.factor if over_wire == (self.ledger.ranks > self.ledger.node_of) else 1.0
 
+    def code_at(self, ranks):
+        """ms for a byte that a compressor takes there."""
+        return self.code * (replay.growth_of_codes(self.ledger.coding,
+                                                   self.work[self.ledger.ranks], self.work[ranks])
+                            if self.code > 0 else 1.0)
+
     def best(self, ranks, scale):
         """(strategy, ms of each bucket's sum) of the one whose step is shortest."""
         found = None
@@ -125,7 +142,7 @@ class Projection:
             if None in messages or name.startswith("hier") and self.local(ranks) in (1, ranks):
                 continue  # hier is then the strategy of its only level
             sums = replay.with_codes([s.scaled(self.factor_at(ranks)) for s in messages],
-                                     self.code, coded(self.ledger.buckets))
+                                     self.code_at(ranks), coded(self.ledger.buckets))
             step = replay.mean(replay.simulate(self.ledger, sums, scale, replay.Never, 8,
                                                self.place(ranks)))
             key = (step, sum(s.total for s in sums))

@@ -168,6 +168,14 @@ def calibrate(ledger, sums, place=Place()):
     return fitted(ledger, 1 / 3, 3.0, lambda factor: [s.scaled(factor) for s in sums], place)
 
 
+def growth_of_codes(coding, own, asked):
+    """By how much coding takes longer with other ranks. coding: what encoding and decoding take in
+    the run; own, asked: how often (a rank encodes, decodes) a bucket there, and as asked."""
+    if coding is None:
+        return 1.0
+    return sum(ms * times / before for ms, before, times in zip(coding, own, asked)) / sum(coding)
+
+
 def with_codes(sums, code, coded):
     """code: ms for a byte of those that are coded."""
     return [dataclasses.replace(s, code=code * size) for s, size in zip(sums, coded)]

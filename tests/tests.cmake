@@ -113,7 +113,7 @@ elseif(DP_CUDA STREQUAL "host")
   dp_cuda_test(nccl_on_host_cuda nccl_on_host)
   dp_cuda_test(block_on_host_cuda block_on_host)
   dp_cuda_test(step_budget_cuda step_budget)
-  add_dependencies(cuda_tests bench_gpu) # for tests/runs/bench_gpu.py
+  add_dependencies(cuda_tests bench_gpu) # for tests/runs/gpu/bench_gpu.py
   # One rank a GPU, which is what NCCL wants; without it ranks share one.
   dp_cuda_test(strategy_gpus_cuda strategy DP_CUDA_GPUS=8 DP_TEST_SHARE=2/3)
   dp_cuda_test(gpu_peers_apart_cuda gpu_peers DP_CUDA_GPUS=8)
@@ -280,32 +280,28 @@ if(Python3_FOUND)
   dp_check(lint_tests lint 60 ${Python3_EXECUTABLE} tests/lint.py --tests ${PROJECT_BINARY_DIR})
   dp_check(analyse_rules lint 60 ${Python3_EXECUTABLE} tests/analyse.py --self)
   dp_check(format lint 60 ${Python3_EXECUTABLE} tests/analyse.py format)
-  # Every tests/runs/<subject>.py starts whole runs of a program, as its user does.
-  file(GLOB runs CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/runs tests/runs/*.py)
-  list(REMOVE_ITEM runs harness.py)
+  # Every tests/runs/<room>/<subject>.py starts whole runs of a program, as its user does.
+  file(GLOB runs CONFIGURE_DEPENDS tests/runs/*/*.py)
+  list(TRANSFORM runs REPLACE ".*/(.*)[.]py$" "\\1")
+  set(run_cases ${Python3_EXECUTABLE} -B tests/runs/run.py ${PROJECT_BINARY_DIR})
   if(DP_CUDA STREQUAL "host")
-    dp_check(runs_gpu_memory_cuda unit 120 ${Python3_EXECUTABLE} -B tests/runs/gpu_memory.py
-             ${PROJECT_BINARY_DIR})
+    dp_check(runs_gpu_memory_cuda unit 120 ${run_cases} gpu_memory)
     add_dependencies(cuda_tests ddp_train)
   endif()
-  list(REMOVE_ITEM runs gpu_memory.py) # elsewhere nothing in it can run
-  foreach(file ${runs})
-    get_filename_component(subject ${file} NAME_WE)
+  list(REMOVE_ITEM runs gpu_memory) # elsewhere nothing in it can run
+  foreach(subject ${runs})
     if(subject MATCHES "^(gpus|algo_tuning|bench_gpu)$")
       if(DP_CUDA STREQUAL "host") # elsewhere nothing in them can run
-        dp_check(runs_${subject}_cuda mpi 600 ${Python3_EXECUTABLE} -B tests/runs/${file}
-                 ${PROJECT_BINARY_DIR})
+        dp_check(runs_${subject}_cuda mpi 600 ${run_cases} ${subject})
         set_tests_properties(runs_${subject}_cuda PROPERTIES COST 100) # the longest begin first
       endif()
       continue()
     endif()
     if(subject STREQUAL accuracy)
-      dp_check(runs_${subject} slow 900 ${Python3_EXECUTABLE} -B tests/runs/${file}
-               ${PROJECT_BINARY_DIR})
+      dp_check(runs_${subject} slow 900 ${run_cases} ${subject})
       set_tests_properties(runs_${subject} PROPERTIES PROCESSORS 3)
     else() # most of their time is waiting: for mpirun, for signals, for a wire
-      dp_check(runs_${subject} mpi 900 ${Python3_EXECUTABLE} -B tests/runs/${file}
-               ${PROJECT_BINARY_DIR})
+      dp_check(runs_${subject} mpi 900 ${run_cases} ${subject})
       set_tests_properties(runs_${subject} PROPERTIES COST 100) # the longest begin first
     endif()
   endforeach()

@@ -1,4 +1,5 @@
-# Which GPUs kernels are compiled for. tests/runs/build.py tries both functions without a compiler.
+# Which GPUs kernels are compiled for. tests/runs/tools/build.py tries both functions without a
+# compiler.
 
 # Machine code for A100 and H100/H200; newer ones make theirs from the last. Asked for others, or
 # for one alone, by CMAKE_CUDA_ARCHITECTURES or CUDAARCHS, those. Call it before CUDA is enabled.

@@ -1,6 +1,6 @@
 /*
  * mpi_lockstep.c - a program with its own training loop, as a user of the library would write it:
- * for tests/runs/lockstep.py, alone or under mpirun.
+ * for tests/runs/tools/lockstep.py, alone or under mpirun.
  *
  *     mpi_lockstep OUT STEPS [KEY=VALUE...] [fault=NAME]
  *         goes on from the newest checkpoint in OUT, if there is one, until step STEPS, evaluates,

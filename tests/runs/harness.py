@@ -1,6 +1,6 @@
 """What the tests of whole runs share: starting a program as its user does, small data sets, and a
-table of cases. Each tests/runs/<subject>.py ends with harness.main(globals()), which runs every
-function named case_<sentence> of that file: python3 tests/runs/refusals.py BUILD [NAME...].
+table of cases. Each tests/runs/<room>/<subject>.py ends with harness.main(globals()), which runs
+every function named case_<sentence> of that file: tests/runs/run.py BUILD SUBJECT [NAME...].
 """
 import contextlib
 import fcntl
@@ -21,6 +21,7 @@ import traceback
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[1:1] = map(str, (ROOT / "tests/runs").glob("*/"))  # subjects use what others have
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
 PATIENCE = 120  # seconds until what must come counts as a hang, also on a busy machine
@@ -484,8 +485,6 @@ def run_case(function):
 def main(names):
     """Runs the cases of a file, in the order they stand there; those named on the command line."""
     global build
-    if len(sys.argv) < 2:
-        sys.exit(f"usage: {sys.argv[0]} BUILD [NAME...]")
     build = pathlib.Path(sys.argv[1]).resolve()
     # What is ignored here, a child ignores.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,6 @@
 /*
  * test_lockstep.c - the public interface, in one process: errors, results, and that it leaves
- * nothing. tests/runs/lockstep.py has real ranks.
+ * nothing. tests/runs/tools/lockstep.py has real ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
  * test_remote.c - addresses, and which bytes an answer has; requests are tried by test_http, and in
- * runs by tests/runs/remote.py.
+ * runs by tests/runs/data/remote.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* test_event_file.c - events for TensorBoard: what metrics.jsonl has, once, and nothing else. How
- * TensorBoard reads them is tested by tests/runs/event_files.py. */
+ * TensorBoard reads them is tested by tests/runs/report/event_files.py. */
 #define _GNU_SOURCE /* memmem */
 
 #include "tests/support/arrays.h"

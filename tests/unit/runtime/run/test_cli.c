@@ -1,4 +1,5 @@
-/* test_cli.c - the command line: durations, -h. tests/runs/modes.py tests the effect of flags. */
+/* test_cli.c - the command line: durations, -h. tests/runs/training/modes.py tests the effect of
+ * flags. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -88,6 +88,7 @@ static void pixels_have_the_bytes_that_their_head_says(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const int pixels = 3 * 2 * cases[i].channels;
+        memset(sample, 0xff, sizeof(sample));
         dp_block_pixels_head(sample, 3, 2, cases[i].channels);
         assert_int_equal(dp_block_pixels(sample, sizeof(sample) + (size_t)(pixels + cases[i].more),
                                          &shape, &problem),

@@ -2,6 +2,9 @@
  * test_raw_cache.c - units of a data set in memory: all ranks of a node fill it in together, and
  * samples are what they were, also when the files are gone.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +45,23 @@ static size_t file_bytes(size_t u)
     struct stat info;
 
     return stat(path_of(u), &info) == 0 ? (size_t)info.st_size : 0;
+}
+
+typedef int start_function(pthread_t *thread, const pthread_attr_t *attributes,
+                           void *(*run_it)(void *), void *arg);
+
+static int started; /* threads */
+
+/* The linker takes this one, and not libc's. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run_it)(void *),
+                   void *arg)
+{
+    start_function *start;
+
+    *(void **)&start = dlsym(RTLD_NEXT, "pthread_create");
+    started++;
+    return start(thread, attributes, run_it, arg);
 }
 
 static struct dp_source_config config; /* borrowed by the data set */
@@ -99,6 +119,7 @@ static void check_kept(int ranks, int threads)
 {
     struct dp_samples *samples = opened();
     void *index = measured(samples, ranks, threads);
+    const int before_reading = started;
     size_t all = 0, at = 0;
     uint8_t *bytes;
 
@@ -114,6 +135,7 @@ static void check_kept(int ranks, int threads)
         assert_int_equal(dp_raw_cache_read(samples, index, bytes, threads), DP_OK);
     }
     assert_int_equal(bytes[all], 0x5a);
+    assert_int_equal(started - before_reading, ranks * (threads - 1)); /* and this one */
     for (size_t u = 0; u < UNITS; u++) { /* as they lie in files, one after another */
         static char file[1 << 16];
         const size_t length = (size_t)scratch_read(path_of(u), file, sizeof(file));
@@ -207,14 +229,23 @@ static void threads_need_memory(void **state)
     dp_samples_close(samples);
 }
 
-/* What a reader needs is found by reading one sample, of which nothing is left. */
+/* What a reader needs is found by reading samples here and there, of which nothing is left. */
 static void what_a_reader_needs_is_found_and_leaves_nothing(void **state)
 {
     struct dp_samples *samples = opened();
     const size_t live = dp_mem_live();
+    size_t need, before_it;
     (void)state;
 
-    assert_true(dp_sample_reader_need(samples) > SAMPLE);
+    before_it = dp_sample_reader_need(samples);
+    assert_true(before_it > SAMPLE);
+    for (size_t eighth = 0; eighth < 8; eighth++) { /* each larger than those before */
+        const int width = 200 + 100 * (int)eighth;
+        picture_file(scratch_folder, name_of(eighth * TRAIN / 8), width, 300, 3, 1);
+        need = dp_sample_reader_need(samples);
+        assert_true(need > before_it);
+        before_it = need;
+    }
     assert_int_equal(dp_mem_live(), live);
     dp_samples_close(samples);
 }

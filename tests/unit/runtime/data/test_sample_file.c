@@ -359,6 +359,9 @@ static void other_arrays_are_refused(void **state)
     assert_refused("1.npy", &flat, DP_ERR_DATA, "has 1 dimension: ");
     npy_file(scratch_folder, "4.npy", "<f4", "(2, 4)", numbers, 32);
     assert_refused("4.npy", &flat, DP_ERR_DATA, "has samples of 4 numbers: the model takes 3");
+    /* No numbers at all, and a height that is 4 in 32 bits. */
+    npy_file(scratch_folder, "long.npy", "<f4", "(0, 4294967300, 4, 3)", numbers, 0);
+    assert_refused("long.npy", &images, DP_ERR_DATA, "has 4 dimensions: ");
     npy_file(scratch_folder, "5x4.npy", "<f4", "(1, 5, 4, 3)", numbers, 240);
     assert_refused("5x4.npy", &images, DP_ERR_DATA,
                    "has samples of 60 numbers (5 x 4 x 3): the model takes 48 (4 x 4 x 3)");
@@ -436,7 +439,9 @@ static void what_is_no_file_of_samples_is_refused(void **state)
     write_text("delete", "1,2,\x7f\n");
     assert_refused("delete", &flat, DP_ERR_DATA, "is no PNG or JPEG");
     scratch_write(scratch_path("half.npy"), "\x93NUMPY\1", 7);
-    assert_refused("half.npy", &flat, DP_ERR_DATA, "");
+    assert_refused("half.npy", &flat, DP_ERR_DATA, "is no .npy file");
+    scratch_write(scratch_path("cut.npy"), "\x93NUMPY\1\0\x76\0{", 11);
+    assert_refused("cut.npy", &flat, DP_ERR_DATA, "ends inside its header");
 }
 
 static void opening_survives_every_failed_allocation(void **state)

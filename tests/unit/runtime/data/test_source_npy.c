@@ -106,6 +106,26 @@ static void images_and_labels_are_read_as_they_are(void **state)
     outcome_free(&o);
 }
 
+/* One to train on, and one to test with; a single one cannot be both. */
+static void two_samples_are_enough_to_hold_one_out(void **state)
+{
+    struct dp_source_config config = of_features();
+    const float rows[2 * FEATURES] = {1};
+    struct outcome o;
+    (void)state;
+
+    write_features(1.0f);
+    npy_file(folder, "train_images.npy", "<f4", "(2, 5)", rows, sizeof(rows));
+    npy_file(folder, "train_labels.npy", "|u1", "(2,)", "\1\2", 2);
+    o = run_source_well("npy", &config);
+    assert_int_equal(o.info.count[DP_SET_TRAIN], 1);
+    assert_int_equal(o.info.count[DP_SET_TEST], 1);
+    outcome_free(&o);
+    npy_file(folder, "train_images.npy", "<f4", "(1, 5)", rows, sizeof(rows) / 2);
+    npy_file(folder, "train_labels.npy", "|u1", "(1,)", "\1", 1);
+    assert_source_refuses("npy", &config, DP_ERR_DATA, "one sample cannot be split");
+}
+
 static void images_get_another_size_where_that_is_wanted(void **state)
 {
     struct dp_source_config config = of_images();
@@ -308,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_and_labels_are_read_as_they_are),
+        cmocka_unit_test(two_samples_are_enough_to_hold_one_out),
         cmocka_unit_test(images_get_another_size_where_that_is_wanted),
         cmocka_unit_test(features_of_float32_are_held_out_by_stretches),
         cmocka_unit_test(a_number_that_is_none_is_named_with_its_row),

@@ -82,7 +82,7 @@ static bool stopped_at_once(void)
 }
 
 /* Packs `from` into several blocks and shards, and unpacks that. */
-static dp_status unpack_again(bool decode, bool (*stopped)(void))
+static dp_status unpack_to(const char *place, bool decode, bool (*stopped)(void))
 {
     const struct dp_pack_options options = {.from = from,
                                             .to = packed,
@@ -101,11 +101,16 @@ static dp_status unpack_again(bool decode, bool (*stopped)(void))
     }
     assert_int_equal(dp_records_open(&config, &records), DP_OK);
     dp_log_capture_begin(&capture, DP_LOG_ERROR);
-    status = dp_records_unpack(records, to, stopped);
+    status = dp_records_unpack(records, place, stopped);
     dp_log_capture_end(&capture, DP_LOG_DROP);
     dp_records_close(records);
     assert_int_equal(dp_mem_live(), 0);
     return status;
+}
+
+static dp_status unpack_again(bool decode, bool (*stopped)(void))
+{
+    return unpack_to(to, decode, stopped);
 }
 
 /* Whether both have the same samples, in the same order. */
@@ -259,6 +264,25 @@ static void pixels_become_pictures(void **state)
     clean();
 }
 
+/* A folder that is not there cannot be written to; one whose name is longer than a path can be,
+ * with ".part" behind it, is not tried. */
+static void too_long_a_name_is_the_users_mistake(void **state)
+{
+    enum { MOST = DP_PATH_BYTES - 1 - 5 };
+    char name[MOST + 3];
+    (void)state;
+
+    make_pictures();
+    for (size_t length = MOST - 1; length <= MOST + 2; length++) {
+        for (size_t i = 0; i < length; i++) {
+            name[i] = i % 100 == 0 ? '/' : 'x';
+        }
+        name[length] = '\0';
+        assert_int_equal(unpack_to(name, false, NULL), length > MOST ? DP_ERR_USAGE : DP_ERR_WRITE);
+    }
+    clean();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +291,7 @@ int main(void)
         cmocka_unit_test(arrays_of_numbers_with_targets_are_the_same_again),
         cmocka_unit_test(pictures_stay_files_of_their_kind),
         cmocka_unit_test(pixels_become_pictures),
+        cmocka_unit_test(too_long_a_name_is_the_users_mistake),
     };
 
     return cmocka_run_group_tests(tests, make_folders, remove_folders);

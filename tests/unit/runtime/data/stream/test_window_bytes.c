@@ -21,7 +21,7 @@
 #include "tests/support/files/picture_files.h"
 #include "tests/support/scratch.h"
 
-enum { ROWS = 60, BLOCKS_LEAST = 9, MOST_BYTES = 40000 };
+enum { ROWS = 60, BLOCKS_LEAST = 9, MOST_BYTES = 80000 };
 
 /* Pictures of few pixels in files of up to 40 KB, two or more to a block but for large ones. */
 static void make_pictures(void)

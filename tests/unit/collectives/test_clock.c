@@ -61,7 +61,9 @@ static size_t marks_twice(struct dp_group *group, const void *clocks)
 
     mine = ((const struct host_clock *)clocks)[group->node_of[group->rank]];
     wrong += dp_clock_shared(&clock, 12345) != 12345;
+    group->spin_ns = 12345;
     wrong += dp_clock_mark(&clock, group, now) != DP_OK;
+    wrong += group->spin_ns != 12345; /* whoever waits later waits as before */
     wrong += clock.marks != 1 || agrees(&clock, (double)clock.error_ns[0] + 0.1 * MS);
     spin_ms(20);
     wrong += dp_clock_mark(&clock, group, now) != DP_OK;

@@ -254,6 +254,50 @@ static size_t measures_with_little_to_share(struct dp_group *group, const void *
     return wrong;
 }
 
+enum { LEAST = 1 << 16 };
+
+static _Thread_local int taken_short; /* how often memory for arrays of half of LEAST was taken */
+
+static void *take_and_count(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    taken_short += bytes == LEAST + DP_MEM_ALIGN;
+    return beneath->memory(group, purpose, bytes);
+}
+
+static void *no_peer(const struct dp_group *group, const void *mine, int peer)
+{
+    (void)group;
+    (void)mine;
+    (void)peer;
+    return NULL;
+}
+
+static size_t measures_with_nothing_to_share(struct dp_group *group, const void *arg)
+{
+    struct dp_transport apart = *group->transport;
+    struct dp_cost cost;
+    size_t wrong = 1;
+
+    taken_short = 0;
+    apart.memory = take_and_count;
+    apart.peer = no_peer;
+    if (measure_over(group, &apart, *(const size_t *)arg, 0.01, &cost) == DP_OK) {
+        wrong = (cost.flags_s != 0.0) + (cost.peer.count != 0);
+    }
+    return wrong + (taken_short != 0);
+}
+
+/* Arrays of 64 KB are the least that is tried. */
+static void where_none_can_be_shared_peers_are_not_measured(void **state)
+{
+    static const size_t most[] = {LEAST, 2 * LEAST};
+    (void)state;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(on_local_ranks(2, measures_with_nothing_to_share, &most[i]), 0);
+    }
+}
+
 /* There is shared memory for two arrays of 64 KB, but not of 1 MB. */
 static void peers_are_measured_in_the_memory_that_can_be_shared(void **state)
 {
@@ -335,6 +379,7 @@ int main(void)
         cmocka_unit_test(links_between_nodes_have_their_own_curve),
         cmocka_unit_test(a_burst_is_not_the_rate_of_a_wire),
         cmocka_unit_test(a_wire_is_measured_by_long_messages_even_in_little_time),
+        cmocka_unit_test(where_none_can_be_shared_peers_are_not_measured),
         cmocka_unit_test(peers_are_measured_in_the_memory_that_can_be_shared),
         cmocka_unit_test(a_barrier_of_flags_waits_for_all_ranks),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),

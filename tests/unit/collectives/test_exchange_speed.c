@@ -21,8 +21,7 @@ enum {
     RANKS = 2,
     SMALL = 1 << 10, /* elements of the buckets */
     LARGE = 1 << 20,
-    TRAINED = LARGE + SMALL,
-    TOTAL = TRAINED + DP_BLOCK,
+    HUGE = 7 << 20, /* more bytes than DP_EXCHANGE_WHOLE_BYTES */
     BYTE_NS = 1000
 };
 
@@ -102,10 +101,16 @@ static const struct dp_strategy slow_strategy = {
 
 static struct dp_exchange_speed found[RANKS];
 
+struct task {
+    size_t large; /* elements of the larger bucket */
+    double seconds;
+};
+
 static size_t measures(struct dp_group *group, const void *arg)
 {
-    static const struct dp_tensor tensors[] = {{.begin = 0}, {.begin = LARGE}};
-    const double *seconds = arg;
+    const struct task *task = arg;
+    const struct dp_tensor tensors[] = {{.begin = 0}, {.begin = task->large}};
+    const size_t trained = task->large + SMALL;
     struct dp_exchange_config config = {.strategy = "slow",
                                         .bucket_bytes = SMALL * sizeof(float),
                                         .first_bucket_bytes = SMALL * sizeof(float),
@@ -113,9 +118,9 @@ static size_t measures(struct dp_group *group, const void *arg)
                                         .threads = 1};
     struct dp_flat flat = {.tensors = tensors,
                            .tensor_count = 2,
-                           .trained = TRAINED,
-                           .total = TOTAL,
-                           .owned = TRAINED};
+                           .trained = trained,
+                           .total = trained + DP_BLOCK,
+                           .owned = trained};
     struct dp_exchange *e = NULL;
     size_t wrong;
 
@@ -124,7 +129,7 @@ static size_t measures(struct dp_group *group, const void *arg)
         dp_exchange_create(group, &config, &flat, &e) != DP_OK) {
         return 1;
     }
-    wrong = dp_exchange_measure_speed(e, *seconds, &found[group->rank]) != DP_OK;
+    wrong = dp_exchange_measure_speed(e, task->seconds, &found[group->rank]) != DP_OK;
     dp_exchange_destroy(e);
     return wrong;
 }
@@ -133,10 +138,11 @@ static size_t measures(struct dp_group *group, const void *arg)
 static size_t largest_within(double seconds)
 {
     const double step_s = (double)(LARGE + SMALL) * sizeof(float) * BYTE_NS / 1e9;
+    const struct task task = {LARGE, seconds};
 
     most_bytes[0] = 0;
     sums[0] = 0;
-    assert_int_equal(on_local_ranks(RANKS, measures, &seconds), 0);
+    assert_int_equal(on_local_ranks(RANKS, measures, &task), 0);
     assert_true(found[0].bytes == (double)(LARGE + SMALL) * sizeof(float));
     /* Whatever this machine does beside takes little of these seconds. */
     assert_true(found[0].step_s > 0.99 * step_s && found[0].step_s < 1.5 * step_s);
@@ -165,14 +171,27 @@ static void a_size_gets_ten_turns_if_there_is_time(void **state)
     assert_true(sums[0] < 30);
 }
 
+/* The last one of the bytes that are left; sums take as long in pieces of any size. */
+static void large_buckets_have_no_more_bytes_than_there_are(void **state)
+{
+    const double bytes = (double)(HUGE + SMALL) * sizeof(float), wanted_s = bytes * BYTE_NS / 1e9;
+    const struct task task = {HUGE, 8.0};
+    (void)state;
+
+    assert_true(bytes > DP_EXCHANGE_WHOLE_BYTES);
+    assert_int_equal(on_local_ranks(RANKS, measures, &task), 0);
+    assert_true(found[0].bytes == bytes);
+    assert_true(found[0].whole_s > 0.99 * wanted_s && found[0].whole_s < 1.5 * wanted_s);
+}
+
 static void a_rank_alone_sums_nothing(void **state)
 {
     static const struct dp_exchange_speed nothing;
-    const double seconds = 1.0;
+    const struct task task = {LARGE, 1.0};
     (void)state;
 
     memset(&found[0], 1, sizeof(found[0]));
-    assert_int_equal(on_local_ranks(1, measures, &seconds), 0);
+    assert_int_equal(on_local_ranks(1, measures, &task), 0);
     assert_memory_equal(&found[0], &nothing, sizeof(nothing));
 }
 
@@ -181,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_as_large_as_there_is_time_for),
         cmocka_unit_test(a_size_gets_ten_turns_if_there_is_time),
+        cmocka_unit_test(large_buckets_have_no_more_bytes_than_there_are),
         cmocka_unit_test(a_rank_alone_sums_nothing),
     };
 

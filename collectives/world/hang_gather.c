@@ -136,7 +136,6 @@ dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *lin
     }
     if (status != DP_OK) {
         dp_group_leave(group, status);
-        dp_hang_gather_destroy(g);
         return status;
     }
     *out = g;

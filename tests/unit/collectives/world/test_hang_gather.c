@@ -1,4 +1,5 @@
 /* test_hang_gather.c - rows of all hosts come together at the first that answers. */
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -6,6 +7,7 @@
 
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,7 +17,7 @@
 
 enum { RANKS = 5, STUCK_NODE = 2, ROW_LEAST = 256 };
 
-/* Whether connections give a byte of a row, then the rest, and so on. */
+/* Whether connections give a byte of a row, then nothing since a signal comes, then the rest. */
 static atomic_bool drips;
 
 /* The linker takes this one, and not libc's. */
@@ -23,9 +25,13 @@ ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
     static atomic_uint calls;
     const bool row = (flags & MSG_PEEK) == 0 && n > ROW_LEAST;
-    const bool one = row && atomic_load(&drips) && atomic_fetch_add(&calls, 1) % 2 == 0;
+    const unsigned turn = row && atomic_load(&drips) ? atomic_fetch_add(&calls, 1) % 3 : 2;
 
-    return recvfrom(fd, buf, one ? 1 : n, flags, NULL, NULL);
+    if (turn == 1) {
+        errno = EINTR;
+        return -1;
+    }
+    return recvfrom(fd, buf, turn == 0 ? 1 : n, flags, NULL, NULL);
 }
 
 /* Ranks 1 and 2 are on one host; hosts 0 to 3. */
@@ -273,6 +279,70 @@ static void without_shared_memory_the_first_rank_alone_has_the_connections(void 
     assert_int_equal(on_local_nodes(RANKS, node_of, gather_apart, NULL), 0);
 }
 
+static size_t has_no_other_host(struct dp_group *group, const void *arg)
+{
+    struct dp_host_link link;
+    struct dp_hang_gather *g = NULL;
+    size_t wrong;
+    (void)arg;
+
+    dp_host_link_init(&link);
+    wrong = dp_hang_gather_create(group, &link, NULL, NULL, &g) != DP_OK || g != NULL;
+    return wrong + dp_hang_gather_look(g, true);
+}
+
+static size_t has_one_other_host(struct dp_group *group, const void *arg)
+{
+    struct side side;
+    const size_t wrong = begin(group, &side);
+    (void)arg;
+
+    return wrong + end(group, &side);
+}
+
+static void rows_go_to_other_hosts_where_there_are_any(void **state)
+{
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, has_no_other_host, NULL), 0);
+    assert_int_equal(on_local_nodes(2, (const int[]){0, 1}, has_one_other_host, NULL), 0);
+}
+
+/* The other one has been reset. Nothing is sent where the standard input happens to be. */
+static size_t loses_its_connections(struct dp_group *group, const void *arg)
+{
+    const int outside = *(const int *)arg;
+    struct side side;
+    size_t wrong = begin(group, &side);
+    char byte;
+
+    if (group->rank == 0) {
+        (void)shutdown(side.link.mine, SHUT_RDWR);
+        (void)shutdown(side.link.theirs, SHUT_RDWR);
+        for (int i = 0; i < 3; i++) {
+            give(group, side.g);
+            wrong += recvfrom(outside, &byte, 1, MSG_DONTWAIT, NULL, NULL) != -1;
+        }
+        wrong += dp_hang_gather_complete(side.g);
+    }
+    return wrong + end(group, &side);
+}
+
+static void a_broken_connection_is_left_alone(void **state)
+{
+    const int stdin_kept = dup(STDIN_FILENO);
+    int pair[2];
+    (void)state;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(dup2(pair[0], STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(on_local_nodes(2, (const int[]){0, 1}, loses_its_connections, &pair[1]), 0);
+    (void)dup2(stdin_kept, STDIN_FILENO);
+    (void)close(stdin_kept);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
 static size_t create(struct dp_group *group, const void *arg)
 {
     atomic_int speaker = 0;
@@ -320,6 +390,8 @@ int main(void)
         cmocka_unit_test(the_second_rank_of_a_host_gives_its_rows_where_the_first_is_stopped),
         cmocka_unit_test(rows_that_come_in_pieces_are_put_together),
         cmocka_unit_test(what_a_host_has_reported_is_known_to_the_others),
+        cmocka_unit_test(rows_go_to_other_hosts_where_there_are_any),
+        cmocka_unit_test(a_broken_connection_is_left_alone),
         cmocka_unit_test(without_shared_memory_the_first_rank_alone_has_the_connections),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

@@ -286,6 +286,44 @@ static void a_failed_allocation_leaves_nothing(void **state)
     assert_int_equal(dp_mem_live(), live);
 }
 
+static void one_rank_at_a_time_may_report(void **state)
+{
+    atomic_int *reporter = &host.questions[0].reporter;
+    (void)state;
+
+    begin(5, false);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_true(dp_watchdog_claim(host.watchdog));
+        assert_true(dp_watchdog_claim(host.watchdog));
+        assert_int_equal(atomic_load(reporter), 6);
+        dp_watchdog_disclaim(host.watchdog);
+        assert_int_equal(atomic_load(reporter), 0);
+    }
+    atomic_store(reporter, 7); /* another one */
+    assert_false(dp_watchdog_claim(host.watchdog));
+    dp_watchdog_disclaim(host.watchdog);
+    assert_int_equal(atomic_load(reporter), 7);
+    end();
+}
+
+static void the_ranks_of_a_host_know_that_the_job_ends(void **state)
+{
+    (void)state;
+
+    begin(5, false);
+    assert_false(dp_watchdog_ends(host.watchdog));
+    dp_watchdog_note_end(host.watchdog);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(atomic_load(&host.questions[i].ended), i == 1);
+    }
+    assert_true(dp_watchdog_ends(host.watchdog));
+    end();
+    begin(6, false);
+    atomic_store(&host.questions[0].ended, 1); /* as another rank does */
+    assert_true(dp_watchdog_ends(host.watchdog));
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +334,8 @@ int main(void)
         cmocka_unit_test(in_the_start_only_who_did_not_arrive_is_named),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
         cmocka_unit_test(who_runs_is_asked_for_its_stacks),
+        cmocka_unit_test(one_rank_at_a_time_may_report),
+        cmocka_unit_test(the_ranks_of_a_host_know_that_the_job_ends),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

@@ -148,6 +148,26 @@ static void what_a_lost_rank_shared_is_given_back(void **state)
     }
 }
 
+/* Of more the pages stay. */
+static void some_thousand_pieces_are_given_back_at_most(void **state)
+{
+    char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+
+    assert_true(pages != MAP_FAILED);
+    for (int turn = 0; turn < 2; turn++) {
+        memset(pages, MARK, 2 * PAGE);
+        for (int i = turn; i < 4096; i++) {
+            dp_left_memory_add(pages, PAGE);
+        }
+        dp_left_memory_add(pages + PAGE, PAGE);
+        dp_left_memory_drop();
+        assert_true(all_are(pages, PAGE, 0));
+        assert_true(all_are(pages + PAGE, PAGE, turn == 0 ? MARK : 0));
+    }
+    (void)munmap(pages, 2 * PAGE);
+}
+
 /* It is the rank's own, which others do not reach, and is given back with the group. */
 static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
 {
@@ -245,6 +265,7 @@ int main(void)
         cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
         cmocka_unit_test(the_watchdog_is_told_where_mpi_waits_for_ranks),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
+        cmocka_unit_test(some_thousand_pieces_are_given_back_at_most),
         cmocka_unit_test(a_job_that_cannot_go_on_is_ended_by_mpi),
     };
 

@@ -213,9 +213,15 @@ static size_t is_too_long(struct dp_group *group, const void *unused)
     static const struct dp_bucket_plan long_plan = {.buckets = huge, .count = 1};
     struct dp_ps_messages messages = {
         .group = group, .plan = &long_plan, .servers = 1, .head_bytes = 8, .extra = 0};
+    struct dp_log_capture capture;
+    dp_status status;
     (void)unused;
 
-    return dp_ps_messages_open(&messages) != DP_ERR_CONFIG;
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    status = dp_ps_messages_open(&messages);
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    return (status != DP_ERR_CONFIG) +
+           (strstr(dp_log_captured(&capture), "takes 1024 MB, and a message may have") == NULL);
 }
 
 static void failing_to_open_leaves_nothing(void **state)

@@ -130,8 +130,8 @@ static dp_status run_stretches(struct member *m)
         m->until = next > 0 ? next : w->steps;
         DP_TRY(dp_async_run(m->async, (uint64_t)m->until, asked));
         m->wrong += m->results != m->t->state.step || (int)m->t->state.step > m->until;
-        m->wrong +=
-            (int)m->t->state.step < m->until && !asked[DP_REQUEST_STOP] && w->enough_at == 0;
+        m->wrong += ((int)m->t->state.step < m->until || w->requesting >= 0) &&
+                    !asked[DP_REQUEST_STOP] && w->enough_at == 0;
         w->hash[m->turn][rank] = small_hash(m->t);
         w->ends[m->turn][rank] = m->t->state.step;
         m->turn++;
@@ -218,6 +218,7 @@ static struct world world_of(int trainers, int servers, int staleness, int steps
                           .staleness = staleness,
                           .steps = steps,
                           .slow = -1,
+                          .request_at = steps - 1,
                           .requesting = -1};
 }
 
@@ -369,8 +370,12 @@ static void a_trainer_without_rows_changes_no_weight(void **state)
 
 static void a_request_of_any_rank_ends_all_after_the_same_step(void **state)
 {
+    struct world last = world_of(2, 1, 0, 6); /* no answer comes after the last gradient */
     (void)state;
 
+    last.requesting = 1;
+    world_train(&last, small_dense, no_sets);
+    world_fini(&last);
     for (int rank = 0; rank < 5; rank++) { /* trainers 0 to 2, servers 3 and 4 */
         struct world w = world_of(3, 2, 2, 40);
         w.requesting = rank;

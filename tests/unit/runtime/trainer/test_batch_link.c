@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "collectives/core/transport.h"
 #include "runtime/trainer/compute/input.h"
 #include "runtime/trainer/input/batch_sender.h"
 #include "tests/support/local_world.h"
@@ -109,6 +110,7 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
     dp_batch_receiver_waits(receiver, &waited_ns, &batches);
     wrong += batches != job->taken;
     wrong += dp_batch_receiver_end(receiver) != DP_OK;
+    wrong += link->p2p->first != NULL; /* nothing is under way, whatever was asked for */
     wrong += dp_batch_receiver_end(receiver) != DP_OK; /* once is enough */
     dp_batch_receiver_destroy(receiver);
     dp_loader_destroy(loader);
@@ -287,6 +289,50 @@ static size_t create_receiver(struct dp_group *group, const void *arg)
     return status != DP_OK;
 }
 
+/* How much more memory a rank has that reads, or trains, once it has been created. */
+static size_t link_bytes(struct dp_group *group, bool reads, size_t label_words)
+{
+    const size_t before = dp_mem_bytes(DP_MEM_DATA);
+    struct dp_batch_receiver *receiver = NULL;
+    struct dp_batch_sender *sender = NULL;
+    struct dp_p2p p2p;
+    const struct dp_batch_link link = {.p2p = &p2p,
+                                       .trainers = 1,
+                                       .readers = 1,
+                                       .first_reader = 0,
+                                       .sample_bytes = 1024,
+                                       .label_words = label_words,
+                                       .count = 32,
+                                       .global_batch = 32};
+    size_t bytes;
+
+    dp_p2p_open(&p2p, group, NULL, NULL);
+    if (reads) {
+        assert_int_equal(dp_batch_sender_create(&link, 0, NULL, &sender), DP_OK);
+    } else {
+        assert_int_equal(dp_batch_receiver_create(&link, 0, 0, &receiver), DP_OK);
+    }
+    bytes = dp_mem_bytes(DP_MEM_DATA) - before;
+    dp_p2p_close(&p2p);
+    dp_batch_receiver_destroy(receiver);
+    dp_batch_sender_destroy(sender);
+    return bytes;
+}
+
+static void there_is_room_for_all_labels_of_a_row(void **state)
+{
+    enum { MORE = 1024, BYTES = DP_BATCH_LINK_DEPTH * 32 * MORE * sizeof(int32_t) };
+    struct dp_group *group = NULL;
+    (void)state;
+
+    assert_int_equal(dp_local_alone(&group), DP_OK);
+    for (int reads = 0; reads < 2; reads++) {
+        assert_int_equal(link_bytes(group, reads == 1, 1 + MORE),
+                         link_bytes(group, reads == 1, 1) + BYTES);
+    }
+    dp_group_destroy(group);
+}
+
 /* The threads that a loader begins with. */
 static int first_workers(struct dp_loader_config config, const struct dp_device *pinned)
 {
@@ -340,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_run_may_end_after_any_step),
         cmocka_unit_test(rows_that_cannot_be_read_are_told_to_one_rank),
         cmocka_unit_test(every_row_has_one_reader),
+        cmocka_unit_test(there_is_room_for_all_labels_of_a_row),
         cmocka_unit_test(more_threads_may_copy_for_a_device_of_its_own_memory),
         cmocka_unit_test(failed_allocation_makes_create_fail_and_leaves_nothing),
     };

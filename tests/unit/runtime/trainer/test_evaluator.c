@@ -129,6 +129,31 @@ static void an_evaluation_can_be_ended_and_begun_again(void **state)
     small_run_destroy(&run);
 }
 
+static void bad_rows_are_reported_and_end_it(void **state)
+{
+    static const uint32_t no_prints[SMALL_TEST]; /* that no row has */
+    struct dp_evaluation found = {.loss = -1.0};
+    struct dp_log_capture capture;
+    struct dp_evaluator *e = NULL;
+    struct small_run run;
+    dp_status status;
+    (void)state;
+
+    for (int bad = 0; bad < 2; bad++) {
+        assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+        run.data.test_prints = bad ? no_prints : NULL;
+        assert_int_equal(create(&run, 1, &e), DP_OK);
+        dp_log_capture_begin(&capture, DP_LOG_ERROR);
+        status = dp_evaluator_run(e, NULL, NULL, &found);
+        dp_log_capture_end(&capture, DP_LOG_DROP);
+        assert_int_equal(status, bad ? DP_ERR_DISAGREE : DP_OK);
+        assert_int_equal(strstr(dp_log_captured(&capture), "sample") != NULL, bad);
+        assert_int_equal(dp_log_captured(&capture)[0] != '\0', bad);
+        dp_evaluator_destroy(e);
+        small_run_destroy(&run);
+    }
+}
+
 static void it_takes_memory_for_weights_and_activations_alone(void **state)
 {
     const size_t before = dp_mem_bytes(DP_MEM_GRADIENTS);
@@ -185,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_evaluator_finds_the_bits_of_the_ranks_that_train),
         cmocka_unit_test(an_evaluation_can_be_ended_and_begun_again),
+        cmocka_unit_test(bad_rows_are_reported_and_end_it),
         cmocka_unit_test(it_takes_memory_for_weights_and_activations_alone),
         cmocka_unit_test(failed_allocation_makes_create_fail_and_leaves_nothing),
     };

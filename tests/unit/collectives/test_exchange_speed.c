@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* syscall() */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +12,9 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "collectives/core/transport.h"
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/exchange_speed.h"
 #include "collectives/strategies/strategy.h"
@@ -184,6 +187,48 @@ static void large_buckets_have_no_more_bytes_than_there_are(void **state)
     assert_true(found[0].whole_s > 0.99 * wanted_s && found[0].whole_s < 1.5 * wanted_s);
 }
 
+static const struct dp_transport *beneath;
+static atomic_int told;
+
+static void *no_memory(struct dp_group *group, enum dp_purpose purpose, size_t bytes)
+{
+    return bytes == (LARGE + SMALL) * sizeof(float) ? NULL : beneath->memory(group, purpose, bytes);
+}
+
+static size_t has_no_memory(struct dp_group *group, const void *arg)
+{
+    struct dp_transport full = *group->transport;
+    struct dp_log_capture capture;
+    size_t wrong;
+
+    full.memory = no_memory;
+    group->transport = &full;
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    wrong = measures(group, arg) != 1;
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    group->transport = beneath;
+    /* One of them tells it; the others may have been cancelled by then. */
+    atomic_fetch_add(&told, strstr(dp_log_captured(&capture), "sum alone needs 4100 kB") != NULL);
+    return wrong;
+}
+
+static size_t notes_transport(struct dp_group *group, const void *arg)
+{
+    (void)arg;
+    beneath = group->transport;
+    return 0;
+}
+
+static void memory_that_is_not_there_is_told(void **state)
+{
+    const struct task task = {LARGE, 1.0};
+    (void)state;
+
+    assert_int_equal(on_local_ranks(1, notes_transport, NULL), 0);
+    assert_int_equal(on_local_ranks(RANKS, has_no_memory, &task), 0);
+    assert_in_range(atomic_load(&told), 1, RANKS);
+}
+
 static void a_rank_alone_sums_nothing(void **state)
 {
     static const struct dp_exchange_speed nothing;
@@ -201,6 +246,7 @@ int main(void)
         cmocka_unit_test(sums_are_as_large_as_there_is_time_for),
         cmocka_unit_test(a_size_gets_ten_turns_if_there_is_time),
         cmocka_unit_test(large_buckets_have_no_more_bytes_than_there_are),
+        cmocka_unit_test(memory_that_is_not_there_is_told),
         cmocka_unit_test(a_rank_alone_sums_nothing),
     };
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -152,6 +153,56 @@ static size_t no_layer_overflows(struct dp_group *group, const void *arg)
     return wrong;
 }
 
+static char named[128]; /* by a rank alone */
+
+/* The last output that the last rank keeps becomes infinite; all ranks name it alike. */
+static size_t one_output_overflows(struct dp_group *group, const void *arg)
+{
+    static const uint16_t infinite = 0x7c00;
+    const struct small_run *run = arg;
+    const struct dp_node *last = NULL;
+    struct dp_trainer *t = NULL;
+    struct dp_step_report report;
+    char text[128] = "";
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 3, &t) != DP_OK || dp_trainer_step(t, &report) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < run->model->node_count; i++) {
+        const struct dp_node *node = &run->model->nodes[i];
+        last = dp_pass_kept(t->compute.pass, node->y) != NULL ? node : last;
+    }
+    if (last == NULL) {
+        return 1;
+    }
+    if (group->rank == group->size - 1) {
+        void *kept = (void *)(uintptr_t)dp_pass_kept(t->compute.pass, last->y);
+        wrong += dp_device_write(t->compute.stream, kept, &infinite, sizeof(infinite)) != DP_OK;
+    }
+    wrong += dp_overflow_find(t, INFINITY, text, sizeof(text)) != DP_OK;
+    wrong += strstr(text, last->path) == NULL;
+    if (group->size == 1) {
+        (void)snprintf(named, sizeof(named), "%s", text);
+    }
+    wrong += strcmp(text, named) != 0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void a_layer_of_one_rank_is_named_by_all(void **state)
+{
+    static const char *const sets[] = {"train.precision=fp16", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        assert_int_equal(on_local_ranks(ranks, one_output_overflows, &run), 0);
+    }
+    small_run_destroy(&run);
+}
+
 static void a_layer_that_is_not_known_is_not_named(void **state)
 {
     static const char *const sets[][4] = {
@@ -172,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_element_of_a_gradient_and_the_last_one_count),
         cmocka_unit_test(layers_of_any_size_before_it_are_known_to_be_finite),
+        cmocka_unit_test(a_layer_of_one_rank_is_named_by_all),
         cmocka_unit_test(a_layer_that_is_not_known_is_not_named),
     };
 

@@ -78,6 +78,15 @@ static dp_status plant(struct dp_trainer *t)
     return DP_OK;
 }
 
+/* The same, and compares all state at once, as before a checkpoint. */
+static dp_status plant_and_compare(struct dp_trainer *t)
+{
+    DP_TRY(plant(t));
+    return t->state.step == FLIPPED_BEHIND ? dp_trainer_compare_replicas(t) : DP_OK;
+}
+
+static small_interlude *interlude = plant;
+
 /* Trains with these faults and keeps what was reported in stderr_text; returns how many ranks
  * failed. */
 static size_t train_with(const char *faults, const char *layers, const char *const *sets, int ranks,
@@ -91,7 +100,7 @@ static size_t train_with(const char *faults, const char *layers, const char *con
     planted.faults = first;
     assert_int_equal(small_run_create(&run, layers, sets), 0);
     stderr_begin();
-    wrong = small_train(&run, ranks, STEPS, plant, out);
+    wrong = small_train(&run, ranks, STEPS, interlude, out);
     stderr_end();
     small_run_destroy(&run);
     dp_faults_destroy(first);
@@ -350,22 +359,28 @@ static void a_restored_difference_leaves_no_trace(void **state)
 }
 
 /* Statistics are in no slice: they differ until all state is compared. */
-static void other_state_is_compared_every_few_steps(void **state)
+static void other_state_is_compared_every_few_steps_or_when_asked_for(void **state)
 {
     static const char *const sets[] = {"comm.strategy=shm", "train.check_every=4",
                                        "train.on_divergence=restore", NULL};
     struct outcome out;
     (void)state;
 
-    assert_int_equal(train_with("flip:step=5,rank=1,tensor=1.running_mean,element=2,bit=30",
-                                small_own_norm, sets, 3, &out),
-                     0);
-    assert_reported("after step 8 rank 1 (here) differs");
-    assert_one_line();
-    for (int step = 0; step < STEPS; step++) { /* the hash of step 6 is the first with the flip */
-        assert_int_equal(out.hash[step][0] == out.hash[step][1], step < 5 || step >= 8);
+    for (int asked = 0; asked < 2; asked++) {
+        interlude = asked ? plant_and_compare : plant;
+        assert_int_equal(train_with("flip:step=5,rank=1,tensor=1.running_mean,element=2,bit=30",
+                                    small_own_norm, sets, 3, &out),
+                         0);
+        interlude = plant;
+        assert_reported(asked ? "after step 5 rank 1 (here) differs"
+                              : "after step 8 rank 1 (here) differs");
+        assert_one_line();
+        for (int step = 0; step < STEPS; step++) { /* that of step 6 is the first with the flip */
+            assert_int_equal(out.hash[step][0] == out.hash[step][1],
+                             asked || step < 5 || step >= 8);
+        }
+        outcome_fini(&out);
     }
-    outcome_fini(&out);
 }
 
 /* The control: without comparison ranks differ until the end, as this test's own hashes show. */
@@ -471,7 +486,7 @@ int main(void)
         cmocka_unit_test(the_majoritys_state_is_restored_and_training_continues),
         cmocka_unit_test(master_weights_of_narrow_types_are_compared_and_restored),
         cmocka_unit_test(a_restored_difference_leaves_no_trace),
-        cmocka_unit_test(other_state_is_compared_every_few_steps),
+        cmocka_unit_test(other_state_is_compared_every_few_steps_or_when_asked_for),
         cmocka_unit_test(without_the_comparison_of_all_state_ranks_drift_apart),
         cmocka_unit_test(without_a_majority_nothing_is_restored),
         cmocka_unit_test(several_wrong_ranks_and_tensors_are_reported_in_one_line),

@@ -290,7 +290,7 @@ static size_t measures_with_nothing_to_share(struct dp_group *group, const void 
 /* Arrays of 64 KB are the least that is tried. */
 static void where_none_can_be_shared_peers_are_not_measured(void **state)
 {
-    static const size_t most[] = {LEAST, 2 * LEAST};
+    static const size_t most[] = {LEAST, (size_t)2 * LEAST};
     (void)state;
 
     for (int i = 0; i < 2; i++) {

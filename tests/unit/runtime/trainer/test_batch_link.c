@@ -321,7 +321,7 @@ static size_t link_bytes(struct dp_group *group, bool reads, size_t label_words)
 
 static void there_is_room_for_all_labels_of_a_row(void **state)
 {
-    enum { MORE = 1024, BYTES = DP_BATCH_LINK_DEPTH * 32 * MORE * sizeof(int32_t) };
+    enum { MORE = 1024, BYTES = sizeof(int32_t) * DP_BATCH_LINK_DEPTH * 32 * MORE };
     struct dp_group *group = NULL;
     (void)state;
 

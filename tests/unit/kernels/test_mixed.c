@@ -330,6 +330,62 @@ static void preparing_survives_every_failed_allocation(void **state)
     each_type(check_prepare);
 }
 
+/* ---- normalisation of groups ---- */
+
+enum {
+    GROUP_ROWS = 3,
+    PLACES = 5,
+    GROUPS = 2,
+    GROUP_C = 6,
+    GROUP_X = GROUP_ROWS * PLACES * GROUP_C
+};
+
+/* What the stream makes of x and dy; dx is in the place of dy. The oracle sums in double, of which
+ * sums of 15 and 30 numbers of float32 are off by less than 1e-5. */
+static void run_group_norm(struct dp_stream *s, const uint16_t *x, const uint16_t *weights,
+                           uint16_t *y, uint16_t *dy, float *saved, float *sums)
+{
+    const struct dp_group_norm norm = {GROUP_ROWS, PLACES, GROUP_C, GROUPS, 1e-5f};
+    const uint16_t *gamma = weights, *beta = weights + GROUP_C;
+
+    OK(s->ops->group_norm_forward(s, y, saved, x, gamma, beta, &norm));
+    OK(s->ops->group_norm_backward(s, NULL, sums, sums + GROUP_C, dy, x, gamma, saved, &norm, 0));
+    OK(s->ops->group_norm_backward(s, dy, sums, sums + GROUP_C, dy, x, gamma, saved, &norm, 1));
+}
+
+static void check_group_norm(const struct typed *t)
+{
+    enum { SAVED = GROUP_ROWS * GROUPS * 2, SUMS = 2 * GROUP_C };
+    uint16_t *x = random_halves(t, GROUP_X, 1), *weights = random_halves(t, 2 * GROUP_C, 2);
+    uint16_t *y[2] = {halves(GROUP_X), halves(GROUP_X)};
+    float *saved[2] = {zeros(SAVED), zeros(SAVED)}, *sums[2] = {zeros(SUMS), zeros(SUMS)};
+
+    for (int i = 0; i < STREAMS; i++) {
+        uint16_t *dy[2] = {random_halves(t, GROUP_X, 3), random_halves(t, GROUP_X, 3)};
+        run_group_norm(t->ref, x, weights, y[0], dy[0], saved[0], sums[0]);
+        run_group_norm(t->cpu[i], x, weights, y[1], dy[1], saved[1], sums[1]);
+        check_narrow(t, y[1], y[0], GROUP_X, 1e-5);
+        check_narrow(t, dy[1], dy[0], GROUP_X, 1e-5);
+        assert_near(saved[1], saved[0], SAVED, 1e-5, 1e-5);
+        assert_near(sums[1], sums[0], SUMS, 1e-4, 1e-5);
+        dp_free(dy[0]);
+        dp_free(dy[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        dp_free(y[i]);
+        dp_free(saved[i]);
+        dp_free(sums[i]);
+    }
+    dp_free(x);
+    dp_free(weights);
+}
+
+static void groups_are_normalised_in_float32(void **state)
+{
+    (void)state;
+    each_type(check_group_norm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +394,7 @@ int main(void)
         cmocka_unit_test(optimizers_keep_masters_and_round_weights),
         cmocka_unit_test(a_nan_survives_rounding_and_relu),
         cmocka_unit_test(too_little_scratch_is_an_error),
+        cmocka_unit_test(groups_are_normalised_in_float32),
         cmocka_unit_test(preparing_survives_every_failed_allocation),
     };
 

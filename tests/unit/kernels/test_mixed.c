@@ -356,7 +356,7 @@ static void run_group_norm(struct dp_stream *s, const uint16_t *x, const uint16_
 static void check_group_norm(const struct typed *t)
 {
     enum { SAVED = GROUP_ROWS * GROUPS * 2, SUMS = 2 * GROUP_C };
-    uint16_t *x = random_halves(t, GROUP_X, 1), *weights = random_halves(t, 2 * GROUP_C, 2);
+    uint16_t *x = random_halves(t, GROUP_X, 1), *weights = random_halves(t, (size_t)2 * GROUP_C, 2);
     uint16_t *y[2] = {halves(GROUP_X), halves(GROUP_X)};
     float *saved[2] = {zeros(SAVED), zeros(SAVED)}, *sums[2] = {zeros(SUMS), zeros(SUMS)};
 

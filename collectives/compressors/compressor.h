@@ -52,9 +52,9 @@ static inline void dp_coding_stop(struct dp_coding_timer *timer)
 
 /* Adds the time of the rest of the enclosing block to encode_ns or decode_ns of a compressed
  * bucket. Where a device codes, it only queues there: that says nothing. */
-#define DP_CODING(compressed, what)                                                  \
-    __attribute__((cleanup(dp_coding_stop))) struct dp_coding_timer coding_timer = { \
-        (compressed)->coding == NULL ? NULL : &(compressed)->coding->what,           \
+#define DP_CODING(compressed, what)                                                          \
+    __attribute__((cleanup(dp_coding_stop), unused)) struct dp_coding_timer coding_timer = { \
+        (compressed)->coding == NULL ? NULL : &(compressed)->coding->what,                   \
         (compressed)->coding == NULL ? 0 : dp_now_ns()}
 
 /* How often a rank of so many encodes all of a bucket, and decodes as much as that. */

@@ -151,12 +151,13 @@ static void what_a_lost_rank_shared_is_given_back(void **state)
 /* Of more the pages stay. */
 static void some_thousand_pieces_are_given_back_at_most(void **state)
 {
-    char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const size_t pair = 2 * (size_t)PAGE;
+    char *pages = mmap(NULL, pair, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)state;
 
     assert_true(pages != MAP_FAILED);
     for (int turn = 0; turn < 2; turn++) {
-        memset(pages, MARK, 2 * PAGE);
+        memset(pages, MARK, pair);
         for (int i = turn; i < 4096; i++) {
             dp_left_memory_add(pages, PAGE);
         }
@@ -165,7 +166,7 @@ static void some_thousand_pieces_are_given_back_at_most(void **state)
         assert_true(all_are(pages, PAGE, 0));
         assert_true(all_are(pages + PAGE, PAGE, turn == 0 ? MARK : 0));
     }
-    (void)munmap(pages, 2 * PAGE);
+    (void)munmap(pages, pair);
 }
 
 /* It is the rank's own, which others do not reach, and is given back with the group. */

@@ -198,7 +198,9 @@ static dp_status train_steps(const struct training *training, struct dp_trainer 
         DP_TRY(dp_trainer_step(t, &report));
         out->hash[step][t->group->rank] = small_hash(t);
         out->loss[step][t->group->rank] = report.loss;
-        out->score += t->group->rank == 0 ? (double)report.score : 0.0;
+        if (t->group->rank == 0) {
+            out->score += (double)report.score;
+        }
         DP_TRY(training->interlude == NULL ? DP_OK : training->interlude(t));
     }
     return dp_trainer_evaluate(t, &out->evaluation[t->group->rank]);

@@ -36,7 +36,7 @@ struct world {
     uint64_t hash[STRETCHES + 1][SMALL_RANKS];
     uint64_t ends[STRETCHES + 1][SMALL_RANKS];
     float loss[SMALL_STEPS + 1][SMALL_RANKS];
-    double score; /* of all steps, on rank 0 */
+    double score[SMALL_RANKS]; /* of all steps */
     struct dp_evaluation evaluation[SMALL_RANKS];
     uint64_t pushes, applied;
     float *weights; /* owned; of rank 0 at the end */
@@ -114,7 +114,7 @@ static dp_status result(void *context, const struct dp_step_result *r, bool *eno
         r->step != ++m->results || r->rows != dp_input_global_rows(&m->t->input, r->step - 1);
     m->wrong += !isfinite(r->report.loss) || r->report.score > (float)r->rows;
     m->world->loss[r->step - 1][m->t->group->rank] = r->report.loss;
-    m->world->score += m->t->group->rank == 0 ? (double)r->report.score : 0.0;
+    m->world->score[m->t->group->rank] += (double)r->report.score;
     *enough = *enough || (int)r->step == m->world->enough_at;
     return DP_OK;
 }
@@ -348,7 +348,7 @@ static void every_gradient_is_applied_once(void **state)
     for (int step = 0; step < w.steps; step++) {
         assert_float_equal(w.loss[step][0], plain.loss[step][0], 0.002);
     }
-    assert_true(plain.score > 0 && fabs(w.score - plain.score) < 0.05 * plain.score);
+    assert_true(plain.score > 0 && fabs(w.score[0] - plain.score) < 0.05 * plain.score);
     world_fini(&w);
     outcome_fini(&plain);
 }

@@ -177,3 +177,18 @@ int dp_job_processes_find(const struct dp_job_processes *job, struct dp_job_proc
     dp_free(texts);
     return count;
 }
+
+const char *dp_process_stands(char state)
+{
+    switch (state) {
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "held by a debugger";
+    case 'Z':
+    case 'X':
+        return "has ended";
+    default:
+        return NULL;
+    }
+}

@@ -33,4 +33,7 @@ struct dp_job_process {
  * most `most`; others are left out, as are processes that this one may not look at. */
 int dp_job_processes_find(const struct dp_job_processes *job, struct dp_job_process *out, int most);
 
+/* Why a process in this state (proc(5)) does nothing by itself, in words; NULL: it may do. */
+const char *dp_process_stands(char state);
+
 #endif

@@ -47,26 +47,17 @@ static atomic_bool asked;
 
 static bool waits(const struct dp_job_process *p)
 {
-    return p->come && strchr("TtZX", p->state) == NULL;
+    return p->come && dp_process_stands(p->state) == NULL;
 }
 
 static const char *doing(const struct dp_job_process *p)
 {
-    switch (p->state) {
-    case 'T':
-        return "stopped by a signal";
-    case 't':
-        return "held by a debugger";
-    case 'Z':
-    case 'X':
-        return "has ended";
-    case 'D':
-        return "waits for a device";
-    case 'R':
-        return "computing";
-    default:
-        return "sleeping";
+    const char *stands = dp_process_stands(p->state);
+
+    if (stands != NULL) {
+        return stands;
     }
+    return p->state == 'D' ? "waits for a device" : p->state == 'R' ? "computing" : "sleeping";
 }
 
 /* The ranks that are missing, in words. */

@@ -7,6 +7,7 @@
 #include "base/files/disk.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/system/job_processes.h"
 #include "base/system/stacks.h"
 
 enum {
@@ -231,17 +232,10 @@ bool dp_watchdog_ends(const struct dp_watchdog *w)
 static const char *doing(const struct dp_watchdog *w, const struct rank_state *r)
 {
     const double past_s = fmax(in_seconds(w->clock_ns - w->looked_ns), 1e-3);
+    const char *stands = dp_process_stands(r->now.state);
 
-    switch (r->now.state) {
-    case 'T':
-        return "stopped by a signal";
-    case 't':
-        return "held by a debugger";
-    case 'Z':
-    case 'X':
-        return "has ended";
-    default:
-        break;
+    if (stands != NULL) {
+        return stands;
     }
     if ((double)(r->now.page_reads - r->first.page_reads) > PAGES_PER_SECOND * past_s) {
         return "swapping";

@@ -28,9 +28,8 @@ dp_status dp_data_file_missing(const char *dir, const char *name, const char *ad
     }
     if (!S_ISDIR(info.st_mode)) {
         return DP_FAIL(DP_ERR_NOINPUT,
-                       "%s: no %s, for it is a file: set data.dir to a folder; unpack an archive "
-                       "first",
-                       dir, name);
+                       "%s: no %s, for it is a file: give a folder; unpack an archive first", dir,
+                       name);
     }
     if (dp_data_file_exists(dir, packed)) {
         return DP_FAIL(DP_ERR_NOINPUT, "%s: no %s: unpack %s there", dir, name, packed);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files/disk.h"
@@ -260,6 +261,27 @@ static dp_status check_options(const struct packer *p, const struct dp_samples_i
     return DP_OK;
 }
 
+/* Sources advise to set data.dir, which is no word of this command. Records are not looked for:
+ * they may be at an address, and lie in several folders. */
+static dp_status check_from(const char *source, const char *from)
+{
+    struct stat info;
+
+    if (strcmp(source, "records") == 0) {
+        return DP_OK;
+    }
+    if (stat(from, &info) != 0) {
+        return DP_FAIL(DP_ERR_NOINPUT, "%s: %s: give the folder of the data set as SRC", from,
+                       strerror(errno));
+    }
+    return S_ISDIR(info.st_mode)
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOINPUT,
+                         "%s: Not a directory: give the folder of the data set as SRC; unpack an "
+                         "archive first",
+                         from);
+}
+
 static dp_status open_source(struct packer *p, const char *name)
 {
     const struct dp_source_config config = {.dir = p->options->from,
@@ -268,6 +290,7 @@ static dp_status open_source(struct packer *p, const char *name)
                                             .targets = (size_t)p->options->label_numbers};
     const struct dp_samples_info *info;
 
+    DP_TRY(check_from(name, p->options->from));
     DP_TRY(dp_samples_open(name, &config, &p->samples));
     info = dp_samples_info(p->samples);
     p->index.shape = info->shape;

@@ -175,6 +175,45 @@ static void labels_of_other_lengths_are_counted_in_words(void **state)
     assert_non_null(strstr(dp_log_captured(&capture), "/from are 1 number each"));
 }
 
+/* What is said where that is packed. */
+static const char *refusal(const char *source, const char *path, struct dp_log_capture *capture)
+{
+    const struct dp_pack_options options = {
+        .source = source, .from = path, .to = packed, .shard_bytes = 1 << 20, .threads = 1};
+    struct dp_pack_result result;
+
+    dp_log_capture_begin(capture, DP_LOG_ERROR);
+    assert_int_equal(dp_pack(&options, &result), DP_ERR_NOINPUT);
+    dp_log_capture_end(capture, DP_LOG_DROP);
+    return dp_log_captured(capture);
+}
+
+static void what_is_no_folder_is_refused_in_words_of_the_command(void **state)
+{
+    static const char *const sources[] = {NULL,  "folder",  "csv",    "npy",
+                                          "idx", "cifar10", "records"};
+    char missing[96], archive[96];
+    (void)state;
+
+    (void)snprintf(missing, sizeof(missing), "%s/missing", from);
+    (void)snprintf(archive, sizeof(archive), "%s/data.zip", from);
+    write_bytes(from, "data.zip", "PK", 2);
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        struct dp_log_capture capture;
+        const bool records = sources[i] != NULL && strcmp(sources[i], "records") == 0;
+        const char *said = refusal(sources[i], missing, &capture);
+        assert_non_null(strstr(said, records
+                                         ? "missing: no index.json, nor such a folder: make it"
+                                         : "missing: No such file or directory: give the folder "
+                                           "of the data set as SRC"));
+        assert_null(strstr(said, "data.dir"));
+        said = refusal(sources[i], archive, &capture);
+        assert_non_null(strstr(said, "data.zip: "));
+        assert_non_null(strstr(said, "unpack an archive first"));
+        assert_null(strstr(said, "data.dir"));
+    }
+}
+
 /* ---- files of an earlier try ---- */
 
 static bool is_there(const char *name)
@@ -217,6 +256,8 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(labels_of_other_lengths_are_counted_in_words, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_no_folder_is_refused_in_words_of_the_command,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_try_loses_its_shards_and_no_other_file,
                                         make_folder, remove_folder),
     };

@@ -267,6 +267,10 @@ static dp_status check_from(const char *source, const char *from)
 {
     struct stat info;
 
+    if (strcmp(source, "synthetic") == 0) {
+        return DP_FAIL(DP_ERR_USAGE, "--source synthetic: has no files to pack: a run with "
+                                     "data.source synthetic makes its samples up");
+    }
     if (strcmp(source, "records") == 0) {
         return DP_OK;
     }

@@ -176,14 +176,15 @@ static void labels_of_other_lengths_are_counted_in_words(void **state)
 }
 
 /* What is said where that is packed. */
-static const char *refusal(const char *source, const char *path, struct dp_log_capture *capture)
+static const char *refusal(const char *source, const char *path, dp_status expected,
+                           struct dp_log_capture *capture)
 {
     const struct dp_pack_options options = {
         .source = source, .from = path, .to = packed, .shard_bytes = 1 << 20, .threads = 1};
     struct dp_pack_result result;
 
     dp_log_capture_begin(capture, DP_LOG_ERROR);
-    assert_int_equal(dp_pack(&options, &result), DP_ERR_NOINPUT);
+    assert_int_equal(dp_pack(&options, &result), expected);
     dp_log_capture_end(capture, DP_LOG_DROP);
     return dp_log_captured(capture);
 }
@@ -201,17 +202,27 @@ static void what_is_no_folder_is_refused_in_words_of_the_command(void **state)
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         struct dp_log_capture capture;
         const bool records = sources[i] != NULL && strcmp(sources[i], "records") == 0;
-        const char *said = refusal(sources[i], missing, &capture);
+        const char *said = refusal(sources[i], missing, DP_ERR_NOINPUT, &capture);
         assert_non_null(strstr(said, records
                                          ? "missing: no index.json, nor such a folder: make it"
                                          : "missing: No such file or directory: give the folder "
                                            "of the data set as SRC"));
         assert_null(strstr(said, "data.dir"));
-        said = refusal(sources[i], archive, &capture);
+        said = refusal(sources[i], archive, DP_ERR_NOINPUT, &capture);
         assert_non_null(strstr(said, "data.zip: "));
         assert_non_null(strstr(said, "unpack an archive first"));
         assert_null(strstr(said, "data.dir"));
     }
+}
+
+static void made_up_samples_are_not_packed(void **state)
+{
+    struct dp_log_capture capture;
+    (void)state;
+
+    assert_non_null(strstr(refusal("synthetic", from, DP_ERR_USAGE, &capture),
+                           "--source synthetic: has no files to pack"));
+    assert_false(access(packed, F_OK) == 0);
 }
 
 /* ---- files of an earlier try ---- */
@@ -258,6 +269,7 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_folder_is_refused_in_words_of_the_command,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(made_up_samples_are_not_packed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_try_loses_its_shards_and_no_other_file,
                                         make_folder, remove_folder),
     };

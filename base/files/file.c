@@ -363,6 +363,13 @@ dp_status dp_file_open(const char *path, int *fd, size_t *bytes)
     return DP_OK;
 }
 
+dp_status dp_file_of_flag(const char *flag, const char *path)
+{
+    return access(path, R_OK) == 0
+               ? DP_OK
+               : DP_FAIL(DP_ERR_NOINPUT, "%s %s: %s", flag, path, strerror(errno));
+}
+
 /* at < 0: from where the file stands. Long files are read in pieces, so that it is seen that a slow
  * disk works. */
 static dp_status take(int fd, const char *path, off_t at, void *data, size_t bytes, size_t *got)

@@ -101,6 +101,10 @@ DP_CHECKED dp_status dp_file_sync_folder(const char *path);
  */
 DP_CHECKED dp_status dp_file_open(const char *path, int *fd, size_t *bytes);
 
+/* Whether what a flag of the command line names, such as --init, is there and may be read. Its
+ * reader would name the path alone. Errors: DP_ERR_NOINPUT. */
+DP_CHECKED dp_status dp_file_of_flag(const char *flag, const char *path);
+
 /* Reads up to `bytes` from an open file; fewer only at its end. `path` is for the message. Errors:
  * DP_ERR_DATA. */
 DP_CHECKED dp_status dp_file_take(int fd, const char *path, void *data, size_t bytes, size_t *got);

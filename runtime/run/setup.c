@@ -269,6 +269,7 @@ static dp_status load(const struct dp_run_job *job, struct dp_weights *weights)
 {
     const struct dp_run_options *options = job->options;
 
+    DP_TRY(options->own_folder ? dp_file_of_flag("--init", options->init) : DP_OK);
     DP_TRY(dp_weights_load(options->init, weights));
     return options->average == NULL || job->config->train.ema == 0.0
                ? DP_OK
@@ -307,6 +308,7 @@ static dp_status read_baseline(const char *path, double *rate)
     dp_status status;
     bool found;
 
+    DP_TRY(dp_file_of_flag("--baseline", path));
     DP_TRY(dp_file_read(path, 1 << 24, &text, &bytes));
     status = dp_json_parse(text, bytes, path, &json);
     dp_free(text);

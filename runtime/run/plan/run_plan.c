@@ -170,6 +170,7 @@ dp_status dp_run_find_plan(struct dp_run_job *job)
     if (job->options->plan == NULL) {
         return DP_OK;
     }
+    DP_TRY(dp_file_of_flag("--plan", job->options->plan));
     DP_TRY(dp_plan_read(job->options->plan, plan));
     (void)snprintf(plan->from, sizeof(plan->from), "%s", job->options->plan);
     DP_TRY(may_pin(job, "comm.strategy", plan->strategy));

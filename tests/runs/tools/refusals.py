@@ -351,12 +351,12 @@ def case_weights_that_cannot_be_taken_over_are_refused():
     torn.write_bytes(data[:-5])
     other = harness.scratch / "other.safetensors"
     other.write_bytes(b"\xff" * 64)
-    refuse(66, r"/nonexistent\.safetensors", cfg, "--init", "/nonexistent.safetensors")
+    for flag in ("--init", "--baseline", "--plan"):
+        refuse(66, f"{flag} /nonexistent: No such file or directory", cfg, flag, "/nonexistent")
     refuse(78, r"first/checkpoints/latest/model\.safetensors.*(4\.weight|6\.weight|shape)", cfg,
            "--set", "model.layers[4].dense.units=12", "--init", good)
     refuse(65, r"torn\.safetensors", cfg, "--init", torn, ranks=(0,))
     refuse(65, r"other\.safetensors", cfg, "--init", other, ranks=(0,))
-    refuse(66, r"/nonexistent\.json", cfg, "--baseline", "/nonexistent.json")
     refuse(65, r"torn\.safetensors", cfg, "--baseline", torn, ranks=(0,))
 
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/device.h"
+
 #define DP_STRATEGY(name) extern const struct dp_strategy dp_strategy_##name;
 #include "collectives/strategies/strategies.def"
 #undef DP_STRATEGY
@@ -16,6 +18,20 @@ static const struct dp_plugin *const registry[] = {
 
 struct dp_plugin_family dp_strategies = {
     .noun = "strategy", .rows = registry, .count = sizeof(registry) / sizeof(registry[0])};
+
+const char *dp_strategy_not_here(const struct dp_strategy *strategy)
+{
+    const struct dp_plugin *cuda = dp_plugin_find(&dp_devices, "cuda", strlen("cuda"));
+    const char *why_not = NULL;
+
+    if (!strategy->gpus) {
+        return NULL;
+    }
+    if (cuda == NULL) {
+        return "built without device cuda";
+    }
+    return ((const struct dp_device *)cuda)->available(&why_not) ? NULL : why_not;
+}
 
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason)
 {

@@ -63,6 +63,10 @@ struct dp_strategy {
 
 extern struct dp_plugin_family dp_strategies;
 
+/* Why no run of this build on this machine can take the strategy, for people: it is for GPUs, and
+ * there are none. NULL: it may run, if its group can (`supports`). Local. */
+const char *dp_strategy_not_here(const struct dp_strategy *strategy);
+
 /* The strategy that `auto` chooses for this group, and why, for the banner. It keeps the order of
  * sums where group->ordered is set. Local. */
 const char *dp_strategy_choose(const struct dp_group *group, const char **reason);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/plugin.h"
+#include "base/text.h"
 
 /* What can be compared, for --list. */
 #include "collectives/compressors/compressor.h"
@@ -310,12 +311,17 @@ void dp_bench_help(void)
 static void list_family(const char *title, const struct dp_plugin_family *family)
 {
     const struct dp_plugin *plugin;
+    const char *why_not = NULL;
     char text[512];
 
     printf("%s:\n", title);
     for (int i = 0; (plugin = dp_plugin_at(family, i)) != NULL; i++) {
+        if (family == &dp_strategies) {
+            why_not = dp_strategy_not_here((const struct dp_strategy *)plugin);
+        }
         dp_plugin_describe(plugin, text, sizeof(text));
-        printf("  %-15s %s\n", plugin->name, text);
+        dp_text_line(stdout, "  %-15s %s%s%s", plugin->name, text,
+                     why_not != NULL ? "; not here: " : "", why_not != NULL ? why_not : "");
     }
 }
 

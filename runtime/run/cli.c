@@ -441,18 +441,20 @@ void dp_cli_help(void)
     dp_config_help();
 }
 
-/* One line. Devices also say why they cannot be used here. */
+/* One line. Devices and strategies also say why they cannot be used here. */
 static void list_plugin(const struct dp_plugin_family *family, const struct dp_plugin *plugin)
 {
     const char *why_not = NULL;
     char text[512];
 
-    if (family == &dp_devices && !((const struct dp_device *)plugin)->available(&why_not)) {
-        dp_text_line(stdout, "%-15s %s; not here: %s", plugin->name, plugin->help, why_not);
-    } else {
-        dp_plugin_describe(plugin, text, sizeof(text));
-        printf("%-15s %s\n", plugin->name, text);
+    if (family == &dp_devices && ((const struct dp_device *)plugin)->available(&why_not)) {
+        why_not = NULL;
+    } else if (family == &dp_strategies) {
+        why_not = dp_strategy_not_here((const struct dp_strategy *)plugin);
     }
+    dp_plugin_describe(plugin, text, sizeof(text));
+    dp_text_line(stdout, "%-15s %s%s%s", plugin->name, text, why_not != NULL ? "; not here: " : "",
+                 why_not != NULL ? why_not : "");
 }
 
 dp_status dp_cli_list(const char *family)

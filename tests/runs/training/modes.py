@@ -1,7 +1,9 @@
 """Every flag and every kind of run, as --help describes it."""
 import json
+import os
 import pathlib
 import re
+import subprocess
 import time
 
 import harness
@@ -37,6 +39,19 @@ def case_the_program_describes_itself():
     same(text.count("keys of model.cfg"), 1, "headings of the keys")
     check(all(len(line) <= 110 for line in text.splitlines()), "--help has long lines")
     same(train_well("--help", ranks=3).out, text, "--help on 3 ranks")
+
+
+def case_strategies_of_gpus_are_marked_where_there_is_none():
+    for gpus in ("1", "0"):  # what builds of DP_CUDA=host pretend
+        env = {**os.environ, "DP_CUDA_GPUS": gpus}
+        devices, train_list, bench_list = (
+            subprocess.run([harness.build / command[0], "--list", *command[1:]], env=env,
+                           check=True, capture_output=True, text=True).stdout.splitlines()
+            for command in (("ddp_train", "devices"), ("ddp_train", "strategies"), ("ddp_bench",)))
+        here = any(line.startswith("cuda ") and "; not here: " not in line for line in devices)
+        for lines in (train_list, bench_list):
+            marked = {line.split()[0] for line in lines if "; not here: " in line}
+            same(marked, set() if here else {"nccl", "ipc", "staged"}, f"what is marked in {lines}")
 
 
 def case_check_reports_parameters_of_every_shipped_model():

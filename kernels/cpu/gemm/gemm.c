@@ -5,9 +5,10 @@
 #include "kernels/device.h"
 
 enum {
-    ROWS = 256,   /* samples of a block */
-    DEPTH = 1024, /* and products of a sum, of c = a b' */
-    COPIED = 256, /* of c = a b: 1024 rows of 4096 bytes would share few sets of a cache */
+    ROWS = 256,     /* samples of a block */
+    DEPTH = 1024,   /* and products of a sum, of c = a b' */
+    COPIED = 256,   /* of c = a b: 1024 rows of 4096 bytes would share few sets of a cache */
+    ROWS_EACH = 64, /* samples of a thread that are worth reading all weights for */
 };
 
 #if DP_GEMM_CODE
@@ -78,9 +79,29 @@ static size_t own_floats(const struct dp_matmul *p)
     return most_depth(p) * DP_GEMM_WIDTH;
 }
 
+/* Threads divide the samples of c = a b' and c = a b where there are enough of them, and then share
+ * nothing: each finds its part of a where it wrote it as the result of another product. */
+static bool divides_samples(const struct dp_matmul *p, int threads)
+{
+    return !sums_samples(p) && p->m >= (size_t)threads * ROWS_EACH;
+}
+
+/* Floats of one thread's scratch where threads divide samples: the last part is the largest. */
+static size_t part_floats(const struct dp_matmul *p, int parts)
+{
+    struct dp_matmul last = *p;
+    size_t begin;
+
+    dp_part(p->m, DP_GEMM_WIDTH, parts - 1, parts, &begin, &last.m);
+    last.m -= begin;
+    return packed_floats(&last) + own_floats(&last);
+}
+
 size_t dp_gemm_bytes(const struct dp_matmul *p, int threads)
 {
-    return (packed_floats(p) + (size_t)threads * own_floats(p)) * sizeof(float);
+    return (divides_samples(p, threads) ? (size_t)threads * part_floats(p, threads)
+                                        : packed_floats(p) + (size_t)threads * own_floats(p)) *
+           sizeof(float);
 }
 
 /* ---- on threads ---- */
@@ -120,7 +141,8 @@ static void compute_part(void *context, int part, int parts)
     dp_gemm_compute(&mine, begin, end);
 }
 
-void dp_gemm(const struct dp_gemm *gemm, int threads)
+/* On threads that share what is packed. */
+static void run(const struct dp_gemm *gemm, int threads)
 {
     const struct dp_matmul *p = &gemm->product;
     const size_t rows = most_rows(p), depth = most_depth(p);
@@ -136,5 +158,31 @@ void dp_gemm(const struct dp_gemm *gemm, int threads)
             dp_parallel_parts(threads, pack_part, &b);
             dp_parallel_parts(threads, compute_part, &b);
         }
+    }
+}
+
+static void run_part(void *context, int part, int parts)
+{
+    const struct dp_gemm *gemm = context;
+    struct dp_gemm mine = *gemm;
+    struct dp_matmul *p = &mine.product;
+    size_t begin, end;
+
+    dp_part(p->m, DP_GEMM_WIDTH, part, parts, &begin, &end);
+    p->a += begin * p->lda;
+    p->c += begin * p->ldc;
+    p->m = end - begin;
+    mine.scratch += (size_t)part * part_floats(&gemm->product, parts);
+    run(&mine, 1);
+}
+
+void dp_gemm(const struct dp_gemm *gemm, int threads)
+{
+    struct dp_gemm call = *gemm;
+
+    if (threads > 1 && divides_samples(&gemm->product, threads)) {
+        dp_parallel_parts(threads, run_part, &call);
+    } else {
+        run(gemm, threads);
     }
 }

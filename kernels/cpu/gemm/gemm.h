@@ -12,6 +12,8 @@
  *   c = a b     back to x   32 columns of the weights b at a time are copied while they are hot
  *   c = a' b    weights     panels of 32 columns of the samples b stay in the second cache
  *
+ * Threads divide the samples of the first two where each has enough of them, else the weights.
+ *
  * An element's products are added one after the other in blocks of k: bits do not depend on threads
  * nor on how many rows and columns are computed together.
  */

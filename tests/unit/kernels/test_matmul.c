@@ -158,9 +158,11 @@ static bool has_ours(void)
 
 static void our_products_are_plain_sums(void **state)
 {
-    /* More than a block of samples; than one of each kind of sums; parts of panels and tiles. */
-    static const struct sizes large[] = {{270, 35, 40}, {30, 45, 1030}, {20, 33, 300},
-                                         {35, 20, 263}, {15, 48, 16},   {23, 31, 33}};
+    /* More than a block of samples, of all threads and of each; than one of each kind of sums;
+     * parts of panels and tiles. Threads divide 192 samples and more. */
+    static const struct sizes large[] = {{270, 35, 40}, {790, 13, 20}, {30, 45, 1030},
+                                         {20, 33, 300}, {35, 20, 263}, {192, 33, 270},
+                                         {191, 48, 16}, {23, 31, 33}};
     (void)state;
 
     if (!has_ours()) {
@@ -175,10 +177,10 @@ static void our_products_are_plain_sums(void **state)
     }
 }
 
-enum { SAMPLES = 37, UNITS = 26, INPUTS = 1500 /* more than a block */ };
+enum { SAMPLES = 133, UNITS = 26, INPUTS = 1500 /* more than a block */ };
 
 /* y = act(x w' + b) of integers. */
-static void check_finish(const float *x, const float *w, const float *bias, bool relu)
+static void check_finish(const float *x, const float *w, const float *bias, bool relu, int threads)
 {
     float *y = zeros((size_t)SAMPLES * UNITS);
     struct dp_gemm gemm = {.product = {.c = y,
@@ -195,7 +197,7 @@ static void check_finish(const float *x, const float *w, const float *bias, bool
                            .bias = bias,
                            .relu = relu};
 
-    gemm_in_scratch(2, &gemm);
+    gemm_in_scratch(threads, &gemm);
     for (size_t i = 0; i < SAMPLES; i++) {
         for (size_t j = 0; j < UNITS; j++) {
             const float sum = element(&gemm.product, i, j, 0.0f) + (bias != NULL ? bias[j] : 0.0f);
@@ -211,11 +213,11 @@ static void bias_and_relu_come_after_the_whole_sum(void **state)
     float *bias = integers(1, UNITS, 6);
     (void)state;
 
-    if (has_ours()) {
-        check_finish(x, w, NULL, false);
-        check_finish(x, w, NULL, true);
-        check_finish(x, w, bias, false);
-        check_finish(x, w, bias, true);
+    for (int threads = 2; has_ours() && threads <= 3; threads++) { /* divide samples; units */
+        check_finish(x, w, NULL, false, threads);
+        check_finish(x, w, NULL, true, threads);
+        check_finish(x, w, bias, false, threads);
+        check_finish(x, w, bias, true, threads);
     }
     dp_free(bias);
     dp_free(w);

@@ -56,12 +56,13 @@ static bool peek_setting(const char *name, char *text, size_t size)
 }
 
 static const char folder_name[] = "osc_sm_backing_directory";
+static const char window_setting[] = "OMPI_MCA_osc_sm_backing_directory";
 static pthread_once_t folder_read = PTHREAD_ONCE_INIT;
 static char window_folder[DP_PATH_BYTES];
 
 static void read_folder(void)
 {
-    const char *set = getenv("OMPI_MCA_osc_sm_backing_directory");
+    const char *set = getenv(window_setting);
     int provided, result = MPI_ERR_OTHER;
 
     if (set != NULL && set[0] != '\0' && strlen(set) < sizeof(window_folder)) {
@@ -100,18 +101,30 @@ static unsigned long long segment_bytes(void)
 
 static const char folder_setting[] = "OMPI_MCA_btl_vader_backing_directory";
 
+/* For Open MPI such a folder has no name, and nothing can be created in it. */
+static void take_out_empty(const char *variable)
+{
+    const char *set = getenv(variable);
+
+    if (set != NULL && set[0] == '\0') {
+        (void)unsetenv(variable);
+    }
+}
+
 bool dp_mpi_place_segments(void)
 {
     const char *ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *temporary = getenv("TMPDIR");
     const unsigned long long count = ranks == NULL ? 0 : strtoull(ranks, NULL, 10);
-    const bool set = getenv(folder_setting) != NULL;
     struct rlimit most = {0, 0};
 
+    take_out_empty(window_setting);
+    take_out_empty(folder_setting);
     if (count * segment_bytes() > dp_file_free("/dev/shm")) {
         (void)setenv(folder_setting, temporary != NULL ? temporary : "/tmp", 0);
         return false;
     }
-    return !set && getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur >= segment_bytes();
+    return getenv(folder_setting) == NULL && getrlimit(RLIMIT_FSIZE, &most) == 0 &&
+           most.rlim_cur >= segment_bytes();
 }
 
 /* How much space of a folder Open MPI's segments may still take. */

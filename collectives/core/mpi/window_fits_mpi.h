@@ -18,7 +18,8 @@ const char *dp_mpi_window_folder(void);
  * Called before MPI starts. Open MPI passes messages on a node through segments in /dev/shm. Where
  * it has no space for them, puts them into the folder for temporary files, unless the user has set
  * a folder. These files take space only as they are written: if none is left then, SIGBUS ends the
- * rank. Returns whether they are in /dev/shm, and fit.
+ * rank. A setting of a folder that is empty is taken out of the environment. Returns whether they
+ * are in /dev/shm, and fit.
  */
 bool dp_mpi_place_segments(void);
 

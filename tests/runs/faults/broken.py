@@ -333,6 +333,14 @@ def case_without_room_for_shared_memory_ranks_send_messages():
             check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
 
 
+def case_a_setting_of_a_folder_that_is_empty_counts_as_none():
+    env = {f"OMPI_MCA_{name}_backing_directory": "" for name in ("osc_sm", "btl_vader")}
+    out = harness.scratch / "out"
+    result = Started([small_cfg(), "--out", out], 2, env).finish()
+    same((result.code, result.complaints), (0, []), f"exit code and complaints of\n{result}\n")
+    same(run_json(out)["strategy"], "zero1:over=shm", "strategy")
+
+
 def case_where_no_shared_memory_can_be_made_ranks_send_messages():
     without_mpich()
     # Each on its own made a rank return from MPI, and the other wait for it for ever. Gradients of

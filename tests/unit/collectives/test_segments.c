@@ -41,10 +41,31 @@ static void segments_that_do_not_fit_into_shared_memory_lie_elsewhere(void **sta
     }
 }
 
+/* Open MPI would take it for a folder without a name, and hang. */
+static void an_empty_folder_counts_as_none(void **state)
+{
+    static const char *const variables[] = {SEGMENTS "backing_directory",
+                                            "OMPI_MCA_osc_sm_backing_directory"};
+    (void)state;
+
+    assert_int_equal(unsetenv(SEGMENTS "segment_size"), 0);
+    assert_int_equal(setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1), 0);
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        assert_int_equal(setenv(variables[i], "", 1), 0);
+        (void)dp_mpi_place_segments();
+        assert_null(getenv(variables[i]));
+        assert_int_equal(setenv(variables[i], "/x", 1), 0);
+        (void)dp_mpi_place_segments();
+        assert_string_equal(getenv(variables[i]), "/x");
+        assert_int_equal(unsetenv(variables[i]), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_that_do_not_fit_into_shared_memory_lie_elsewhere),
+        cmocka_unit_test(an_empty_folder_counts_as_none),
     };
 
     return cmocka_run_group_tests_name("segments", tests, NULL, NULL);

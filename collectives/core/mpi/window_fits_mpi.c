@@ -24,7 +24,7 @@ static int read_setting(const char *name, char *text, int size)
     text[0] = '\0';
     result = count <= size ? MPI_T_cvar_read(setting, text) : MPI_ERR_OTHER;
     (void)MPI_T_cvar_handle_free(&setting);
-    return text[0] != '\0' ? result : MPI_ERR_OTHER;
+    return result;
 }
 
 /* As read_setting(), by functions of Open MPI 4 and 5 that it does not document, of which these are
@@ -48,10 +48,10 @@ static bool peek_setting(const char *name, char *text, size_t size)
     memcpy(&find, &find_at, sizeof(find)); /* in the way that POSIX requires */
     memcpy(&get, &get_at, sizeof(get));
     if (find(name, &index) != MPI_SUCCESS || get(index, &value, NULL, NULL) != MPI_SUCCESS ||
-        value == NULL || *value == NULL || **value == '\0' || strlen(*value) >= size) {
+        value == NULL || (*value != NULL && strlen(*value) >= size)) {
         return false;
     }
-    (void)memcpy(text, *value, strlen(*value) + 1);
+    (void)snprintf(text, size, "%s", *value != NULL ? *value : "");
     return true;
 }
 
@@ -157,6 +157,6 @@ bool dp_mpi_window_fits(MPI_Comm node, size_t mine)
     }
     all += all / 8 + ((unsigned long long)1 << 16); /* MPI's own, and the next small piece */
     folder = dp_mpi_window_folder();
-    return dp_file_free(folder) > all + segments_in(folder, node) &&
+    return folder[0] != '\0' && dp_file_free(folder) > all + segments_in(folder, node) &&
            dp_shared_file_possible(folder, all);
 }

@@ -11,7 +11,8 @@
 #include <stddef.h>
 
 /* The folder in which MPI creates that file. It is a setting of Open MPI, whose default depends on
- * the system; /dev/shm with an MPI that has no such setting. */
+ * the system; /dev/shm with an MPI that has no such setting. Empty: a file of settings says so, and
+ * none can be created. */
 const char *dp_mpi_window_folder(void);
 
 /*

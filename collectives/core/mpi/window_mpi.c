@@ -111,10 +111,11 @@ static void window_private(struct dp_group *group, struct dp_mpi_window *w, size
         return; /* rank 0 then copies for all: nothing to report */
     }
     if (!link->warned && !room && link->local_rank_of[group->rank] == 0) {
+        const char *folder = dp_mpi_window_folder();
         DP_WARN("no room for shared memory of %zu KB a rank in %s (is it missing, full or "
                 "read-only, or ulimit -f, -n or -v small?): ranks of this node keep copies, and "
                 "strategies over shared memory may not run; in a container, raise --shm-size",
-                (bytes >> 10) + 1, dp_mpi_window_folder());
+                (bytes >> 10) + 1, folder[0] != '\0' ? folder : "osc_sm_backing_directory");
     }
     link->warned = true;
 }

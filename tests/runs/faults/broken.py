@@ -333,12 +333,19 @@ def case_without_room_for_shared_memory_ranks_send_messages():
             check(re.search(r"these can: ring, .*mpi", result.errors[0]), f"{result}")
 
 
-def case_a_setting_of_a_folder_that_is_empty_counts_as_none():
+def case_an_empty_setting_of_a_folder_does_not_hang():
     env = {f"OMPI_MCA_{name}_backing_directory": "" for name in ("osc_sm", "btl_vader")}
     out = harness.scratch / "out"
     result = Started([small_cfg(), "--out", out], 2, env).finish()
     same((result.code, result.complaints), (0, []), f"exit code and complaints of\n{result}\n")
     same(run_json(out)["strategy"], "zero1:over=shm", "strategy")
+    without_mpich()  # which has no such file
+    (harness.scratch / ".openmpi").mkdir()
+    (harness.scratch / ".openmpi/mca-params.conf").write_text("osc_sm_backing_directory =\n")
+    env = {"HOME": str(harness.scratch), "OMPI_MCA_osc_sm_backing_directory": None}
+    result = Started([small_cfg(), "--out", harness.scratch / "file"], 2, env).finish()
+    same((result.code, len(result.warnings)), (0, 1), f"exit code and warnings of\n{result}\n")
+    check(" KB a rank in osc_sm_backing_directory (" in result.warnings[0], f"{result}")
 
 
 def case_where_no_shared_memory_can_be_made_ranks_send_messages():

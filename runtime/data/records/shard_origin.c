@@ -217,22 +217,13 @@ void dp_shard_origin_read_ahead(const struct dp_shard_origin *o, size_t shard, u
     }
 }
 
-/* Memory that is filled from its begin on. */
-struct filled {
-    const char *name; /* of the shard, borrowed */
-    uint8_t *bytes;   /* borrowed */
-    size_t used, room;
-};
-
+/* context: where the next bytes go; no more come than were asked for. */
 static dp_status put(void *context, const void *data, size_t bytes)
 {
-    struct filled *f = context;
+    uint8_t **next = context;
 
-    if (bytes > f->room - f->used) {
-        return DP_FAIL(DP_ERR_DATA, "%s: the server sends more than was asked for", f->name);
-    }
-    memcpy(f->bytes + f->used, data, bytes);
-    f->used += bytes;
+    memcpy(*next, data, bytes);
+    *next += bytes;
     return DP_OK;
 }
 
@@ -240,13 +231,13 @@ dp_status dp_shard_origin_ask(const struct dp_shard_origin *o, size_t shard, uin
                               size_t bytes)
 {
     char name[DP_RECORDS_NAME];
-    struct filled filled = {o->files[shard].path, out, 0, bytes};
+    uint8_t *next = out;
     const struct dp_remote_want want = {.name = name,
                                         .begin = at,
                                         .end = at + bytes,
                                         .total = o->index->shards[shard].bytes,
                                         .take = put,
-                                        .context = &filled};
+                                        .context = &next};
 
     dp_records_shard_name(name, shard);
     return dp_remote_get(o->remote, &want);

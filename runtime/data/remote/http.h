@@ -47,7 +47,7 @@ struct dp_http_answer {
 };
 
 /* Asks, and waits for the answer. A server that does not know ranges sends the whole file: what was
- * not asked for is passed over. */
+ * not asked for is passed over; take() gets no byte of it. */
 void dp_http_get(struct dp_http *http, const struct dp_http_request *request,
                  struct dp_http_answer *answer);
 

@@ -33,7 +33,7 @@ static bool send_page(int fd, const char *status, const char *lines)
 /* Bytes [begin, end) of the file, with what Content-Range says. */
 static bool send_range(int fd, size_t begin, size_t end, const char *range)
 {
-    char line[128];
+    char line[160];
 
     (void)snprintf(line, sizeof(line), "content-RANGE: %s\r\n", range);
     return http_send_head(fd, "206 Partial Content", line, end - begin) &&
@@ -57,6 +57,26 @@ static bool send_file(int fd, const char *asked)
     last = last < FILE_BYTES ? last : FILE_BYTES - 1;
     (void)snprintf(range, sizeof(range), "bytes %llu-%llu/%d", first, last, FILE_BYTES);
     return send_range(fd, (size_t)first, (size_t)last + 1, range);
+}
+
+/* Bytes 10 to 19 were asked for; false: not of that name, or the connection ends. */
+static bool send_other(int fd, const char *name)
+{
+    static const struct {
+        const char *name, *range;
+        size_t begin, end;
+    } others[] = {
+        {"other", "bytes 20-29/100000", 20, 30},  {"more", "bytes 10-39/100000", 10, 40},
+        {"longer", "bytes 10-19/100000", 10, 40}, {"less", "bytes 10-14/*", 10, 15},
+        {"nothing", "octets 10-19/100", 10, 20},
+    };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (strcmp(name, others[i].name) == 0) {
+            return send_range(fd, others[i].begin, others[i].end, others[i].range);
+        }
+    }
+    return false;
 }
 
 /* False: the connection ends. */
@@ -89,17 +109,8 @@ static bool answer(int fd, const char *request)
     if (strcmp(name, "elsewhere") == 0) {
         return http_send_head(fd, "302 Found", "Location: file:///etc/hostname\r\n", 0);
     }
-    if (strcmp(name, "other") == 0) { /* bytes that nobody asked for */
-        return send_range(fd, 20, 30, "bytes 20-29/100000");
-    }
-    if (strcmp(name, "more") == 0) {
-        return send_range(fd, 10, 40, "bytes 10-39/100000");
-    }
-    if (strcmp(name, "less") == 0) {
-        return send_range(fd, 10, 15, "bytes 10-14/*");
-    }
-    if (strcmp(name, "nothing") == 0) {
-        return send_range(fd, 10, 20, "octets 10-19/100");
+    if (send_other(fd, name)) {
+        return true;
     }
     if (strcmp(name, "cut") == 0) {
         (void)(http_send_head(fd, "200 OK", "", FILE_BYTES) && http_send(fd, content, 500));
@@ -245,6 +256,7 @@ static void the_bytes_that_were_asked_for_arrive(void **state)
             check_part(names[n], parts[i].begin, parts[i].end);
         }
     }
+    check_part("longer", 10, 20); /* than it says: what is behind is left */
 }
 
 static void a_connection_is_used_again(void **state)

@@ -33,12 +33,13 @@ struct dp_pass_call {
     size_t first_row;      /* number of the first one in the global batch */
     size_t batch_rows;     /* of the global batch */
     const int32_t *labels; /* host memory: as given to dp_pass_load() */
-    uint64_t seed;
-    const void *weights;  /* [trained] in flat order, in the stream's compute type */
-    const float *running; /* [statistics] */
-    float *grad;          /* [trained], then [statistics], loss, score; not for evaluation */
-    float keep;           /* 1: add to grad; 0: replace */
-    const struct dp_step_params *step_params; /* device memory, as all arrays except labels */
+    uint64_t seed;         /* not for evaluation */
+    const void *weights;   /* [trained] in flat order, in the stream's compute type */
+    const float *running;  /* [statistics] */
+    float *grad;           /* [trained], then [statistics], loss, score; not for evaluation */
+    float keep;            /* 1: add to grad; 0: replace */
+    const struct dp_step_params *step_params; /* not for evaluation; device memory, as all arrays
+                                               * except labels */
     const struct dp_model_hooks *hooks;       /* may be NULL: one rank */
 };
 

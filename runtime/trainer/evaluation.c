@@ -18,10 +18,8 @@ static dp_status evaluate_mine(struct dp_trainer *t, struct dp_range passes,
     const void *average = f->type == DP_TYPE_F32 ? f->average : t->state.judged;
     const struct dp_pass_call call = {.weights = f->average != NULL ? average : f->weights,
                                       .running = f->running,
-                                      .step_params = t->state.there,
                                       .batch_rows =
-                                          dp_trainer_rows(t, t->input.data->test_count).count,
-                                      .seed = (uint64_t)t->config->train.seed};
+                                          dp_trainer_rows(t, t->input.data->test_count).count};
 
     return t->compute.mode->evaluate(&t->compute, t->input.test, passes, &call, sums);
 }

@@ -12,7 +12,7 @@
 
 struct dp_evaluator {
     struct dp_evaluator_config is;
-    struct dp_model_state state; /* weights, running statistics, step parameters */
+    struct dp_model_state state; /* weights, running statistics */
     struct dp_compute compute;
     struct dp_test_rows *test;          /* owned */
     double (*sums)[DP_EVALUATION_SUMS]; /* owned; [lanes] of a share */
@@ -30,8 +30,6 @@ static dp_status allocate(struct dp_evaluator *e)
     struct dp_model_state *s = &e->state;
     const size_t bytes = model->trained * dp_type_bytes(s->flat.type);
 
-    DP_TRY(dp_model_state_allocate_params(s, e->is.device));
-    s->there = s->step_params;
     s->flat.weights = s->weights = e->is.device->alloc(DP_MEM_WEIGHTS, bytes);
     s->flat.running = e->is.device->alloc(DP_MEM_WEIGHTS, model->statistics * sizeof(float));
     e->sums = dp_zalloc(e->lanes, sizeof(*e->sums));
@@ -124,9 +122,7 @@ static dp_status evaluate_share(struct dp_evaluator *e, int rank, dp_evaluator_s
     struct dp_compute *c = &e->compute;
     const struct dp_pass_call call = {.weights = e->state.flat.weights,
                                       .running = e->state.flat.running,
-                                      .step_params = e->state.there,
-                                      .batch_rows = test_rows(e, rank),
-                                      .seed = (uint64_t)e->is.config->train.seed};
+                                      .batch_rows = test_rows(e, rank)};
     struct dp_range passes = {0, 1};
     dp_status status;
     const char *error;

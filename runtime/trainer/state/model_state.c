@@ -51,7 +51,8 @@ dp_status dp_model_state_allocate(struct dp_model_state *s, const struct dp_mode
     }
     f->master = f->type == DP_TYPE_F32 ? f->weights : s->masters;
     if (f->weights == NULL || f->master == NULL || f->running == NULL || s->there == NULL) {
-        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB", (bytes + owned) >> 20);
+        return DP_FAIL(DP_ERR_NOMEM, "weights need %zu MB",
+                       (bytes + (f->type != DP_TYPE_F32 ? owned : 0)) >> 20);
     }
     for (int i = 0; i < 2 && s->optimizer->slots[i] != NULL; i++) {
         f->slots[i] = device->alloc(DP_MEM_OPTIMIZER, owned);

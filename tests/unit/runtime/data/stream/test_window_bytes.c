@@ -17,6 +17,7 @@
 #include "runtime/data/records/block_cache.h"
 #include "runtime/data/records/pack.h"
 #include "runtime/data/records/records.h"
+#include "runtime/data/sample_reader.h"
 #include "runtime/data/samples.h"
 #include "tests/support/files/picture_files.h"
 #include "tests/support/scratch.h"
@@ -102,6 +103,51 @@ static void a_window_takes_what_its_worst_place_does(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* What is kept of blocks after the rows of a window were read, with so much room for them. */
+static size_t kept_of_window(size_t first, size_t rows, size_t bytes)
+{
+    const struct dp_source_config config = {.dir = scratch_path("packed")};
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    struct dp_raw raw;
+    size_t kept;
+
+    assert_int_equal(dp_samples_open("records", &config, &samples), DP_OK);
+    assert_int_equal(dp_samples_share(samples, rows, bytes), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (size_t i = 0; i < rows; i++) {
+        assert_int_equal(dp_sample_reader_raw(reader, DP_SET_TRAIN, (first + i) % ROWS, &raw),
+                         DP_OK);
+    }
+    kept = dp_mem_bytes(DP_MEM_KEPT);
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    return kept;
+}
+
+/* Small blocks as well as large ones. */
+static void a_window_that_fits_is_kept(void **state)
+{
+    struct dp_shard_store_config store;
+    struct dp_records *records = NULL;
+    size_t several = 0;
+    (void)state;
+
+    pack_pictures(0);
+    store = (struct dp_shard_store_config){.dir = scratch_path("packed")};
+    assert_int_equal(dp_records_open(&store, &records), DP_OK);
+    for (size_t rows = 1; rows <= ROWS; rows += rows < 20 ? 1 : 8) {
+        for (size_t first = 0; first < ROWS; first++) {
+            const size_t room = room_of_rows(records, first, rows);
+            several += room > 0;
+            assert_int_equal(room > 0 ? kept_of_window(first, rows, room) : 0, room);
+        }
+    }
+    assert_true(several > 1000);
+    dp_records_close(records);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 /* The largest block as it is stored and, where blocks are compressed, the largest of those as it
  * was, and what zstd works in. */
 static void a_reader_takes_what_its_largest_block_does(void **state)
@@ -142,6 +188,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_window_takes_what_its_worst_place_does,
                                         scratch_create_fast, scratch_destroy),
+        cmocka_unit_test_setup_teardown(a_window_that_fits_is_kept, scratch_create_fast,
+                                        scratch_destroy),
         cmocka_unit_test_setup_teardown(a_reader_takes_what_its_largest_block_does,
                                         scratch_create_fast, scratch_destroy),
     };

@@ -4,15 +4,13 @@
  * added, with less one is taken away where fewer would do. */
 enum { WINDOW = 8, MANY = 20, FEW = 5 };
 
-static int clamp(uint64_t wanted, int most)
-{
-    return wanted < 1 ? 1 : wanted > (uint64_t)most ? most : (int)wanted;
-}
-
-/* Threads whose work fits into the time that steps compute. */
+/* Threads whose work fits into the time that steps compute; one, where there was no work. */
 static uint64_t needed(const struct dp_pace *p)
 {
-    return p->step_ns == 0 ? (uint64_t)p->most : (p->work_ns + p->step_ns - 1) / p->step_ns;
+    if (p->step_ns == 0) {
+        return (uint64_t)p->most;
+    }
+    return p->work_ns == 0 ? 1 : (p->work_ns + p->step_ns - 1) / p->step_ns;
 }
 
 int dp_pace_note(struct dp_pace *p, uint64_t wait_ns, uint64_t step_ns, uint64_t work_ns)
@@ -27,8 +25,8 @@ int dp_pace_note(struct dp_pace *p, uint64_t wait_ns, uint64_t step_ns, uint64_t
     const uint64_t all = p->wait_ns + p->step_ns, wanted = needed(p);
 
     if (p->wait_ns * 1000 > all * MANY) {
-        const uint64_t more = (uint64_t)p->active + 1;
-        p->active = clamp(wanted > more ? wanted : more, p->most);
+        const uint64_t more = (uint64_t)p->active + 1, next = wanted > more ? wanted : more;
+        p->active = next > (uint64_t)p->most ? p->most : (int)next;
     } else if (p->wait_ns * 1000 < all * FEW && wanted < (uint64_t)p->active) {
         p->active--;
     }

@@ -44,6 +44,18 @@ static void no_more_work_than_there_are(void **state)
     assert_int_equal(settled(3, 100 * ms, 0), 3);
 }
 
+/* What was prepared before gives batches for a while. */
+static void one_is_left_where_there_is_no_work(void **state)
+{
+    struct dp_pace pace = {.most = 4, .active = 4};
+    (void)state;
+
+    for (int i = 0; i < BATCHES; i++) {
+        (void)dp_pace_note(&pace, 0, 10 * ms, 0);
+    }
+    assert_int_equal(pace.active, 1);
+}
+
 static void fewer_work_when_steps_become_slower(void **state)
 {
     struct dp_pace pace = {.most = 8, .active = 8};
@@ -89,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_many_work_as_are_needed),
         cmocka_unit_test(no_more_work_than_there_are),
+        cmocka_unit_test(one_is_left_where_there_is_no_work),
         cmocka_unit_test(fewer_work_when_steps_become_slower),
         cmocka_unit_test(one_more_works_where_steps_still_wait),
         cmocka_unit_test(a_number_that_fits_stays),

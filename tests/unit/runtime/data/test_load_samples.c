@@ -240,6 +240,49 @@ static void bad_samples_are_replaced_and_counted(void **state)
     }
 }
 
+/* How often a text stands in what was logged. */
+static size_t times(const struct dp_log_capture *capture, const char *text)
+{
+    size_t found = 0;
+
+    for (size_t at = 0; at + strlen(text) <= capture->used; at++) {
+        found += memcmp(capture->lines + at, text, strlen(text)) == 0;
+    }
+    return found;
+}
+
+static void the_first_five_bad_samples_are_named(void **state)
+{
+    enum { BAD = 7, NAMED = 5 };
+    static struct dp_log_capture capture;
+    char text[300], name[64];
+    (void)state;
+
+    for (size_t i = 0; i < BAD; i++) {
+        spoil(10 + 5 * i);
+    }
+    for (size_t bad = BAD; bad >= NAMED - 1; bad--) {
+        prepare(&load, 1, true);
+        run(&load, &capture);
+        assert_int_equal(load.status, DP_OK);
+        assert_int_equal(atomic_load(&load.state.bad), bad);
+        assert_int_equal(times(&capture, "another one stands in its place"),
+                         bad < NAMED ? bad : NAMED);
+        (void)snprintf(
+            text, sizeof(text),
+            "%s: is no PNG and no JPEG: put a PNG or JPEG in its place: bad data; another "
+            "one stands in its place, and so it may be for others, without a word",
+            name_of(10 + 5 * (NAMED - 1), name));
+        assert_int_equal(times(&capture, text), bad >= NAMED);
+        assert_int_equal(times(&capture, "without a word"), bad >= NAMED);
+        finish(&load);
+        mend(10 + 5 * (bad - 1));
+    }
+    for (size_t i = 0; i < NAMED; i++) {
+        mend(10 + 5 * i);
+    }
+}
+
 static void a_file_that_vanishes_ends_the_load_with_its_name(void **state)
 {
     struct dp_log_capture capture;
@@ -343,6 +386,7 @@ int main(void)
         cmocka_unit_test(threads_load_what_one_reader_reads),
         cmocka_unit_test(the_first_bad_sample_is_named_whoever_meets_it),
         cmocka_unit_test(bad_samples_are_replaced_and_counted),
+        cmocka_unit_test(the_first_five_bad_samples_are_named),
         cmocka_unit_test(a_file_that_vanishes_ends_the_load_with_its_name),
         cmocka_unit_test(progress_is_not_told_at_once),
         cmocka_unit_test(progress_is_told_by_one_thread),

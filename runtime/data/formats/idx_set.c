@@ -214,6 +214,5 @@ void dp_idx_set_close(struct dp_idx_set *set)
 {
     for (int part = 0; part < DP_IDX_PARTS; part++) {
         dp_idx_destroy(set->parts[part]);
-        set->parts[part] = NULL;
     }
 }

@@ -56,8 +56,6 @@ static void synthetic_close(void *state)
 
     dp_free(s->cell);
     dp_free(s->grids);
-    s->cell = NULL;
-    s->grids = NULL;
 }
 
 static dp_status synthetic_open(void *state, const struct dp_source_config *config,

@@ -101,11 +101,7 @@ void dp_row_maker_destroy(struct dp_row_maker *m)
 
 static void copy_label(const struct dp_row_maker_config *c, uint64_t row, int32_t *label)
 {
-    if (c->label_words == 1) {
-        *label = c->labels[row];
-    } else {
-        memcpy(label, c->labels + row * c->label_words, c->label_words * sizeof(*label));
-    }
+    memcpy(label, c->labels + row * c->label_words, c->label_words * sizeof(*label));
 }
 
 /* Without a clock: one call may take no longer than that. */

@@ -207,6 +207,7 @@ static void headers_of_numbers_count_up(void **state)
     assert_false(counts_up("0,1"));
     assert_false(counts_up("0,1,3"));
     assert_false(counts_up("1,0,1"));
+    assert_false(counts_up("2,0,-2")); /* two labels were not */
     assert_false(counts_up("4,0,1,4,0,1"));
     assert_false(counts_up("2,1,0"));
     assert_false(counts_up("0.5,1.5,2.5"));
@@ -320,6 +321,40 @@ static void a_line_without_end_is_refused_before_it_fills_memory(void **state)
     dp_csv_index_release(&index);
 }
 
+/* So many bytes, before what `end` is, on the second line of a file. */
+static dp_status index_long_line(struct dp_csv_index *index, size_t bytes, const char *end)
+{
+    static const char text[DP_CSV_LINE];
+
+    assert_int_equal(dp_csv_index_take(index, "1\n", 2, &problem), DP_OK);
+    assert_int_equal(dp_csv_index_take(index, text, bytes, &problem), DP_OK);
+    return dp_csv_index_take(index, end, strlen(end), &problem);
+}
+
+static void a_line_may_be_as_long_as_its_limit(void **state)
+{
+    static const struct {
+        size_t bytes;
+        const char *end;
+        dp_status status;
+    } cases[] = {
+        {DP_CSV_LINE, "\n", DP_OK},        {DP_CSV_LINE - 1, "1", DP_OK},
+        {DP_CSV_LINE - 1, "1\n", DP_OK},   {DP_CSV_LINE, "1", DP_ERR_DATA},
+        {DP_CSV_LINE, "1\n", DP_ERR_DATA},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_csv_index index = {.blocks = NULL};
+        assert_int_equal(index_long_line(&index, cases[i].bytes, cases[i].end), cases[i].status);
+        assert_true(cases[i].status == DP_OK ||
+                    strstr(problem.text, "line 2 is longer than 16 MiB") != NULL);
+        assert_int_equal(index.line,
+                         cases[i].status == DP_OK && strchr(cases[i].end, '\n') ? 2 : 1);
+        dp_csv_index_release(&index);
+    }
+}
+
 static void indexing_survives_failed_allocations(void **state)
 {
     dp_status status = DP_ERR_NOMEM;
@@ -352,6 +387,7 @@ int main(void)
         cmocka_unit_test(empty_lines_count_at_the_end_only_and_for_nothing),
         cmocka_unit_test(an_empty_file_has_no_lines),
         cmocka_unit_test(a_line_without_end_is_refused_before_it_fills_memory),
+        cmocka_unit_test(a_line_may_be_as_long_as_its_limit),
         cmocka_unit_test(indexing_survives_failed_allocations),
     };
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -95,12 +96,53 @@ static void images_without_pixels_are_refused(void **state)
     }
 }
 
+/* Three labels, of which the last one is that. */
+static void write_label(const char *name, unsigned last)
+{
+    static struct content content;
+    const unsigned dim[] = {3};
+
+    put_header(&content, 0x801, dim, 1);
+    put_byte(&content, 0);
+    put_byte(&content, 0);
+    put_byte(&content, last);
+    write_file(name, "", &content);
+}
+
+/* Classes: so many, or 0 where any label will do. */
+static void labels_are_below_the_number_of_classes(void **state)
+{
+    struct dp_source_config config = config_of(2, 2);
+    struct outcome o;
+    char words[80];
+    (void)state;
+
+    for (int classes = 0; classes <= 3; classes++) {
+        config.classes = classes;
+        for (size_t file = 1; file < 4; file += 2) {
+            write_zeros(2, 2);
+            write_label(file_names[file], classes > 0 ? (unsigned)classes - 1 : 255);
+            o = run_source_well("idx", &config);
+            assert_int_equal(o.labels[file / 2][2], classes > 0 ? classes - 1 : 255);
+            outcome_free(&o);
+            if (classes > 0) {
+                write_label(file_names[file], (unsigned)classes);
+                (void)snprintf(words, sizeof(words),
+                               "%s: label %d of row 2 (counted from 0) is too large for %d classes",
+                               file_names[file], classes, classes);
+                assert_source_refuses("idx", &config, DP_ERR_DATA, words);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
         cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
         cmocka_unit_test(images_without_pixels_are_refused),
+        cmocka_unit_test(labels_are_below_the_number_of_classes),
     };
 
     dp_log_set_level(DP_LOG_NONE);

@@ -49,6 +49,7 @@ struct dp_failure_detector {
     atomic_bool hung;             /* how ranks end is unknown: a host is silent, or none of its
                                    * ranks makes progress */
     uint64_t hung_ns;             /* when that was found; 0: it was not */
+    uint64_t given_up_ns;         /* when it ended this rank's waits, since ranks hang */
     bool reports;                 /* this rank was the one to report when it was found */
     bool told;                    /* it has */
     uint64_t expected_ns;         /* since when its end is expected; 0: it is not */
@@ -228,14 +229,16 @@ static void gather_and_report(struct dp_failure_detector *detector)
 /* Ends the job, first by ending the waits of this rank, then by force. */
 static void end_hang(struct dp_failure_detector *detector)
 {
-    const uint64_t since_ns = dp_now_ns() - detector->hung_ns;
-    const uint64_t wait_ns = detector->told ? report_ns : 2 * no_report_ns;
+    const uint64_t now_ns = dp_now_ns();
 
-    if (since_ns >= wait_ns) {
-        atomic_store(&detector->hung, true);
-        atomic_store(detector->config.cancel, 1);
+    if (now_ns - detector->hung_ns < (detector->told ? report_ns : 2 * no_report_ns)) {
+        return;
     }
-    if (since_ns >= wait_ns + end_ns) {
+    if (!atomic_exchange(&detector->hung, true)) {
+        detector->given_up_ns = now_ns;
+    }
+    atomic_store(detector->config.cancel, 1);
+    if (now_ns - detector->given_up_ns >= end_ns) {
         detector->config.abort(dp_status_exit(DP_ERR_HUNG));
     }
 }
@@ -354,20 +357,6 @@ static void tell_of_hanging(const struct dp_failure_detector *detector, int look
     }
 }
 
-/* Sleeps until the next check, or until told to stop. Called with the mutex held. */
-static void sleep_a_while(struct dp_failure_detector *detector)
-{
-    struct timespec end;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += LOOK_EVERY_NS;
-    if (end.tv_nsec >= SECOND_NS) {
-        end.tv_nsec -= SECOND_NS;
-        end.tv_sec++;
-    }
-    (void)pthread_cond_timedwait(&detector->stopped, &detector->mutex, &end);
-}
-
 static void *look_out(void *arg)
 {
     struct dp_failure_detector *detector = arg;
@@ -384,7 +373,7 @@ static void *look_out(void *arg)
         }
         looks += atomic_load(&hung_up);
         tell_of_hanging(detector, looks);
-        sleep_a_while(detector);
+        dp_cond_wait_until(&detector->stopped, &detector->mutex, dp_now_ns() + LOOK_EVERY_NS);
     }
     (void)pthread_mutex_unlock(&detector->mutex);
     return NULL;
@@ -403,7 +392,6 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
 {
     const struct sigaction hang = {.sa_handler = on_broken_pipe};
     struct dp_failure_detector *detector = dp_zalloc(1, sizeof(*detector));
-    pthread_condattr_t clock;
     dp_status status;
 
     if (detector == NULL) {
@@ -413,10 +401,7 @@ dp_status dp_failure_detector_create(const struct dp_failure_detector_config *co
     go_on = config->shrinks;
     (void)sigaction(SIGPIPE, &hang, &before);
     (void)pthread_mutex_init(&detector->mutex, NULL);
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&detector->stopped, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    dp_cond_init(&detector->stopped);
     status = dp_thread_start(&detector->thread, look_out, detector, "dp-detector",
                              "monitors other ranks");
     if (status != DP_OK) {

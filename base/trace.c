@@ -146,22 +146,43 @@ void dp_expect_no_more(struct dp_expectation *e)
 }
 
 /* Only the publishing thread writes. */
-static void add_await(struct dp_trace_mark *mark, int more)
+static void add_await(atomic_int *member, int more)
 {
-    if (mark != NULL) {
-        set_mark(&mark->awaits, atomic_load_explicit(&mark->awaits, memory_order_relaxed) + more);
-    }
+    set_mark(member, atomic_load_explicit(member, memory_order_relaxed) + more);
 }
 
 struct dp_trace_mark *dp_await_begins(void)
 {
-    add_await(published[DP_TRACE_WATCHDOG], 1);
-    return published[DP_TRACE_WATCHDOG];
+    struct dp_trace_mark *mark = published[DP_TRACE_WATCHDOG];
+
+    if (mark != NULL) {
+        add_await(&mark->awaits, 1);
+    }
+    return mark;
 }
 
 void dp_await_ends(struct dp_trace_mark *const *mark)
 {
-    add_await(*mark, -1);
+    if (*mark != NULL) {
+        add_await(&(*mark)->awaits, -1);
+    }
+}
+
+struct dp_trace_mark *dp_await_one_begins(void)
+{
+    struct dp_trace_mark *mark = published[DP_TRACE_WATCHDOG];
+
+    if (mark != NULL) {
+        add_await(&mark->rounds, 1);
+    }
+    return mark;
+}
+
+void dp_await_one_ends(struct dp_trace_mark *const *mark)
+{
+    if (*mark != NULL) {
+        add_await(&(*mark)->rounds, -1);
+    }
 }
 
 static void mark_opened(struct dp_trace_mark *mark, const struct dp_span *span)

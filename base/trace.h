@@ -85,6 +85,7 @@ struct dp_trace_mark {
     atomic_uint_fast64_t beats;   /* dp_trace_beat() of any thread of its process */
     atomic_int expects_ms;        /* DP_EXPECT(); 0: nothing is said */
     atomic_int awaits;            /* DP_AWAIT_RANKS() that hold */
+    atomic_int rounds;            /* DP_AWAIT_ONE() that hold */
 };
 
 /* Whom a mark is for. */
@@ -136,6 +137,15 @@ void dp_expect_no_more(struct dp_expectation *expectation);
 
 struct dp_trace_mark *dp_await_begins(void);
 void dp_await_ends(struct dp_trace_mark *const *mark);
+
+/* The same, where ranks wait for one that works alone, and exchange messages now and then: spans in
+ * there are no progress either. */
+#define DP_AWAIT_ONE()                                                                        \
+    __attribute__((cleanup(dp_await_one_ends), unused)) struct dp_trace_mark *const DP_PASTE( \
+        dp_await_, __LINE__) = dp_await_one_begins()
+
+struct dp_trace_mark *dp_await_one_begins(void);
+void dp_await_one_ends(struct dp_trace_mark *const *mark);
 
 /* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
 struct dp_trace_tool {

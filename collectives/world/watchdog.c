@@ -86,12 +86,15 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     const int activity = atomic_load_explicit(&mark->activity, memory_order_relaxed);
     const long long step = atomic_load_explicit(&mark->step, memory_order_relaxed);
     const int heard = r->is.question != NULL ? atomic_load(&r->is.question->heard) : 0;
+    const bool rounds = waits_in_rounds(r), only_rounds = rounds && r->rounds && step == r->step;
 
     if (heard != r->heard) {
         r->heard = heard;
         w->heard_ns = w->clock_ns;
     }
-    if (changes == r->changes && beats == r->beats) {
+    r->rounds = rounds;
+    if ((changes == r->changes || only_rounds) && beats == r->beats) {
+        r->changes = changes;
         return;
     }
     r->changes = changes;

@@ -18,8 +18,9 @@
  *   waiting for hosts that  works alone. Where all of a host wait, or start, and none is stopped,
  *   cannot be seen          it counts from the last progress of any host (host_progress.h). Where
  *                           a timeout is set it holds for waiting in evaluations and between steps,
- *                           as above; and while a rank of this host is stopped, or does anything
- *                           but wait, nobody is waited for unseen
+ *                           as above, unless a rank evaluates beside steps (DP_AWAIT_ONE()); and
+ *                           while a rank of this host is stopped, or does anything but wait,
+ *                           nobody is waited for unseen
  *   what all ranks have     train.hang_timeout_s, at least 10 s; 0: 30 s, with other hosts 5 s more
  *   begun together, in      than an outage may take. At least five times such a part (DP_EXPECT()):
  *   parts of known length   links, strategies and so on, which are measured

@@ -45,7 +45,8 @@ static double announced_limit_s(const struct dp_watchdog *w, double expected_s)
  * storage, or, where it waits for another host, a rank that measures, writes or evaluates alone. */
 static bool waits_unseen(const struct dp_watchdog *w, const struct rank_state *r)
 {
-    const bool alone = r->activity == DP_PHASE_CHECKPOINT || r->activity == DP_PHASE_MEASURE;
+    const bool alone =
+        r->activity == DP_PHASE_CHECKPOINT || r->activity == DP_PHASE_MEASURE || waits_in_rounds(r);
 
     return !has_stepped(w) ||
            (r->is.question != NULL && atomic_load(&r->is.question->on_disk) > 0) ||

@@ -12,6 +12,7 @@
 struct rank_state {
     struct dp_watchdog_rank is;
     uint64_t changes, beats; /* of its mark */
+    bool rounds;             /* of its mark: it waits in rounds of messages */
     int heard;               /* of its question */
     uint64_t moved_ns;       /* when one of both last changed */
     int activity;            /* enum dp_phase, and since when */
@@ -66,9 +67,14 @@ static inline bool runs(const struct rank_state *r)
     return strchr("TtZX", r->now.state) == NULL || r->now.state == '\0';
 }
 
+static inline bool waits_in_rounds(const struct rank_state *r)
+{
+    return atomic_load_explicit(&r->is.mark->rounds, memory_order_relaxed) > 0;
+}
+
 static inline bool waits(const struct rank_state *r)
 {
-    return (phase(r) == DP_PHASE_WAIT ||
+    return (phase(r) == DP_PHASE_WAIT || waits_in_rounds(r) ||
             atomic_load_explicit(&r->is.mark->awaits, memory_order_relaxed) > 0) &&
            runs(r);
 }

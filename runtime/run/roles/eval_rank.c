@@ -292,6 +292,7 @@ static dp_status wait_round(struct dp_eval_rank *e, enum dp_eval_patience patien
 
 static dp_status wait_rounds(struct dp_eval_rank *e, enum dp_eval_patience patience)
 {
+    DP_AWAIT_ONE();
     const size_t ranks = (size_t)dp_trainer_group(e->job->trainer)->size;
     struct state *all = dp_zalloc(ranks, sizeof(*all));
     bool stops = false;

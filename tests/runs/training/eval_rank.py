@@ -149,6 +149,16 @@ def case_a_killed_evaluator_ends_the_job_and_is_named():
           f"what is on stderr:\n{result}")
 
 
+def case_an_evaluator_that_stands_still_ends_the_job_and_is_named():
+    # The others wait for it, in rounds of messages, where its next result is due.
+    started, _ = begin_evaluated("out", "--set", "train.hang_timeout_s=2")
+    started.signal(signal.SIGSTOP, 2)
+    result = started.finish()
+    same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
+    check(re.search(r"did not arrive: rank 2 \(\S+\): stopped by a signal, phase \w+; the job",
+                    result.errors[0]), f"it is not named alone:\n{result}")
+
+
 def case_what_cannot_be_is_refused_with_one_line():
     cfg = small_cfg()
 

@@ -322,6 +322,58 @@ static void a_rank_that_beats_makes_progress(void **state)
     }
 }
 
+/* Each second all ranks but those that are stopped open and close spans, and whoever waits for one
+ * that works alone does so in rounds; until it hangs. */
+static int seconds_of_rounds(unsigned rounds, long long step, int most_s)
+{
+    enum dp_watchdog_finding worst = DP_WATCHDOG_FINE;
+    int seconds = 0, when;
+
+    for (int i = 0; i < RANKS; i++) {
+        atomic_store(&host.marks[i].rounds, (int)(rounds >> i & 1));
+    }
+    while (seconds < most_s && worst != DP_WATCHDOG_HUNG) {
+        for (int i = 0; i < RANKS; i++) {
+            if (host.doing[i].state != 'T') {
+                put(i, DP_PHASE_EVALUATE, seconds % 2 == 0 ? DP_PHASE_WAIT : DP_PHASE_OTHER, step,
+                    -1);
+            }
+        }
+        worst = look_for(1000, &when);
+        seconds++;
+    }
+    return seconds;
+}
+
+static void rounds_of_waiting_are_no_progress(void **state)
+{
+    int when;
+    (void)state;
+
+    for (int others = 0; others < 2; others++) { /* rank 6 evaluates; then it is stopped */
+        train_with(DP_PHASE_EVALUATE, 500, 4.0, others == 1);
+        assert_int_equal(seconds_of_rounds(3, 6, 400), 400);
+        host.doing[2].state = 'T';
+        assert_in_range(seconds_of_rounds(3, 6, 400), 4, 5);
+        end();
+    }
+    for (int news_s = 0; news_s <= 400; news_s += 400) { /* a rank of another host evaluates */
+        train_with(DP_PHASE_EVALUATE, 500, 4.0, true);
+        for (int s = 0; s < news_s; s++) {
+            (void)seconds_of_rounds(7, 6, 1);
+            atomic_fetch_add(&host.questions[0].heard, 1);
+            assert_int_equal(look_for(LOOK_MS, &when), DP_WATCHDOG_FINE);
+        }
+        assert_in_range(seconds_of_rounds(7, 6, 400), 299, 301);
+        end();
+    }
+    train_with(DP_PHASE_EVALUATE, 500, 4.0, false); /* between two waits there was a step */
+    for (int step = 7; step < 30; step++) {
+        assert_int_equal(seconds_of_rounds(7, step, 3), 3);
+    }
+    end();
+}
+
 static void a_rank_says_that_it_changes_a_file(void **state)
 {
     (void)state;
@@ -413,6 +465,7 @@ int main(void)
         cmocka_unit_test(who_waits_does_not_lengthen_the_limit_of_who_keeps_it_waiting),
         cmocka_unit_test(an_outage_that_is_allowed_is_no_hang),
         cmocka_unit_test(time_in_which_the_job_was_suspended_does_not_count),
+        cmocka_unit_test(rounds_of_waiting_are_no_progress),
         cmocka_unit_test(a_debugger_may_hold_a_rank),
     };
 

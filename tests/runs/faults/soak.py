@@ -1,4 +1,6 @@
-"""tests/soak by itself: a few of its cases pass, and it finds what it is there to find."""
+"""tests/soak by itself: a few of its cases pass, and it finds what it is there to find; and that
+tests/audit has all of its files.
+"""
 import shutil
 import subprocess
 import sys
@@ -65,6 +67,15 @@ def case_a_fault_from_outside_waits_for_the_start_that_it_is_meant_for():
     with open(out / "metrics.jsonl", "a", encoding="ascii") as lines:
         lines.write(step % 5 + step % 6)
     same(play.has_done(start, out, 6), True, "step 6")
+
+
+def case_the_audit_imports_each_of_its_files():
+    done = subprocess.run([ROOT / "tests/audit", harness.build, "--list"], capture_output=True,
+                          text=True, check=False)
+    same((done.returncode, done.stderr), (0, ""), "exit code and stderr of tests/audit --list")
+    groups = {line.split(":")[0] for line in done.stdout.splitlines()}
+    files = list((ROOT / "tests/audits").glob("*.py"))
+    same(len(groups), len(files) - 1, f"groups {groups}: one of each of {files} but lab.py")
 
 
 def case_ends_that_are_not_documented_are_found():

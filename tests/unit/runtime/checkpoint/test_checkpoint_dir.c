@@ -88,6 +88,33 @@ static void latest_is_replaced_only_if_it_is_a_link(void **state)
     }
 }
 
+/* Nothing but a checkpoint's name is that of one. */
+static void numbers_of_other_lengths_are_no_steps(void **state)
+{
+    static const char *const names[] = {"step-0000006", "step-00000000000000000006",
+                                        "step-0x000006", "stop-00000006"};
+    char from[64], found[DP_PATH_BYTES];
+    (void)state;
+
+    assert_int_equal(save(5, 0), DP_OK);
+    assert_int_equal(save(6, 0), DP_OK);
+    assert_int_equal(unlink(scratch_path("checkpoints/latest")), 0);
+    (void)snprintf(from, sizeof(from), "checkpoints/step-00000006");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char to[64], path[DP_PATH_BYTES];
+        (void)snprintf(to, sizeof(to), "checkpoints/%s", names[i]);
+        (void)snprintf(path, sizeof(path), "%s", scratch_path(from));
+        assert_int_equal(rename(path, scratch_path(to)), 0);
+        assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+        assert_string_equal(strrchr(found, '/'), "/step-00000005");
+        memcpy(from, to, sizeof(from));
+    }
+    assert_int_equal(save(1234567890123456789, 0), DP_OK);
+    assert_int_equal(unlink(scratch_path("checkpoints/latest")), 0);
+    assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+    assert_string_equal(strrchr(found, '/'), "/step-1234567890123456789");
+}
+
 /* "checkpoints/NAME-TAG", of a process on this host or on another one that started then. */
 static const char *hidden_since(const char *name, const char *host, pid_t pid, uint64_t start)
 {
@@ -361,6 +388,7 @@ int main(void)
         WITH_FOLDER(checkpoints_after_the_resumed_one_are_kept),
         WITH_FOLDER(keep_every_keeps_checkpoints_for_good),
         WITH_FOLDER(latest_is_replaced_only_if_it_is_a_link),
+        WITH_FOLDER(numbers_of_other_lengths_are_no_steps),
         WITH_FOLDER(leftovers_of_dead_processes_are_deleted),
         WITH_FOLDER(a_leftover_whose_process_has_another_ones_number_is_deleted),
         WITH_FOLDER(leftovers_of_other_hosts_are_deleted_once_they_are_old),

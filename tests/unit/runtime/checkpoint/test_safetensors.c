@@ -163,6 +163,8 @@ static void the_writer_refuses_invalid_tensors(void **state)
     const struct dp_stored twice[] = {sample[1], sample[1]};
     const struct dp_stored reserved[] = {{.name = "__metadata__", .type = "I64", .data = &counter}};
     const struct dp_stored dims = {.name = "a", .type = "U8", .dims = 9, .data = matrix};
+    const struct dp_stored most = {
+        .name = "a", .type = "U8", .dims = 8, .shape = {1, 1, 1, 1, 1, 1, 1, 2}, .data = matrix};
     (void)state;
 
     dp_log_set_level(DP_LOG_NONE);
@@ -176,6 +178,7 @@ static void the_writer_refuses_invalid_tensors(void **state)
                      DP_ERR_ARG);
     dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(scratch_count("."), 0);
+    assert_int_equal(dp_safetensors_write(scratch_path("f"), &most, 1, NULL, 0, NULL, NULL), DP_OK);
 }
 
 static void a_full_disk_is_reported(void **state)
@@ -228,6 +231,10 @@ static void whole_headers_are_accepted(void **state)
                            "\"c\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[3,3]},"
                            "\"__metadata__\":{\"k\":\"v\"}}",
                            11),
+                     DP_OK);
+    assert_int_equal(parse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,2,1,1,1,1,1],"
+                           "\"data_offsets\":[0,8]}}",
+                           8),
                      DP_OK);
 }
 

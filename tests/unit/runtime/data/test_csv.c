@@ -41,7 +41,7 @@ static void assert_refused(const char *line, const char *words)
 
 static void a_line_is_a_label_and_numbers(void **state)
 {
-    const struct dp_csv_form last = {';', true, 3, 1};
+    const struct dp_csv_form last = {';', true, 3, 1}, tabs = {'\t', true, 3, 1};
     float numbers[2];
     double label;
     (void)state;
@@ -52,6 +52,8 @@ static void a_line_is_a_label_and_numbers(void **state)
     assert_true(label == 7.0 && numbers[0] == 0.5f && numbers[1] == 3.0f);
     assert_int_equal(dp_csv_read(&last, "1;2;3", 5, numbers, &label, &problem), DP_OK);
     assert_true(label == 3.0 && numbers[0] == 1.0f && numbers[1] == 2.0f);
+    assert_int_equal(dp_csv_read(&tabs, "1\t \t3", 5, numbers, &label, &problem), DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "field 2 is empty")); /* which ends before a space */
 }
 
 static void a_label_may_be_several_fields(void **state)
@@ -82,6 +84,7 @@ static void what_is_no_number_is_named_by_its_field(void **state)
     }
     assert_refused("7,,3", "field 2 is empty");
     assert_refused("7,\"\",3", "field 2 is empty");
+    assert_refused("7, ,3", "field 2 is empty");
     assert_refused("", "field 1 is empty");
     assert_refused("7,1e39,3", "field 2 is too large for float32");
     assert_refused("7,1", "has 2 fields, the first line has 3");

@@ -117,7 +117,8 @@ static void what_cannot_be_fetched_from_is_refused(void **state)
     static const char *const dirs[] = {
         "https://",         "https:///x",   "http://me@host/x", "https://host/a?b",
         "https://host/a#b", "https://h/\n", "https://h/\"",     "s3://",
-        "s3:///x",          "s3://a/x",     "s3://a b/x",
+        "s3:///x",          "s3://a/x",     "s3://a b/x",       "s3://-ab/x",
+        "s3://.ab/x",       "s3://ab/x",
     };
     static char longest[3000] = "https://host/";
     struct dp_place place;

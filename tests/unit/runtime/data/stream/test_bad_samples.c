@@ -109,6 +109,38 @@ static void one_warning_names_the_sample_and_its_fault(void **state)
     assert_int_equal(count_of(stderr_text, "error"), 0);
 }
 
+/* One and two to train on, and one to test with, each twice. */
+static void each_bad_sample_of_both_sets_is_named(void **state)
+{
+    static const struct {
+        enum dp_set set;
+        size_t row;
+    } bad[] = {{DP_SET_TRAIN, 1}, {DP_SET_TRAIN, 2}, {DP_SET_TEST, 1}};
+    struct dp_samples *samples = open_labels("0551");
+    struct dp_sample_reader *reader = NULL;
+    size_t skipped = 0;
+    float x;
+    int32_t label;
+    (void)state;
+
+    stderr_begin();
+    dp_log_set_level(DP_LOG_WARN);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(dp_sample_reader_read_good(reader, bad[i % 3].set, bad[i % 3].row, &x,
+                                                    &label, &skipped),
+                         DP_OK);
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+    dp_log_set_level(DP_LOG_NONE);
+    stderr_end();
+    assert_int_equal(skipped, 6);
+    assert_int_equal(count_of(stderr_text, "train.csv: line 3"), 1);
+    assert_int_equal(count_of(stderr_text, "train.csv: line 4"), 1);
+    assert_int_equal(count_of(stderr_text, "test.csv: line 3"), 1);
+}
+
 /* Ten samples are bad, and met twice. */
 static void after_a_few_warnings_there_are_no_more_and_the_last_one_says_so(void **state)
 {
@@ -170,6 +202,8 @@ int main(void)
                                         scratch_create_fast, scratch_destroy),
         cmocka_unit_test_setup_teardown(one_warning_names_the_sample_and_its_fault,
                                         scratch_create_fast, scratch_destroy),
+        cmocka_unit_test_setup_teardown(each_bad_sample_of_both_sets_is_named, scratch_create_fast,
+                                        scratch_destroy),
         cmocka_unit_test_setup_teardown(
             after_a_few_warnings_there_are_no_more_and_the_last_one_says_so, scratch_create_fast,
             scratch_destroy),

@@ -1,5 +1,5 @@
 /* test_async_copy.c - arrays that a thread copies while their owner works, and helps. */
-#define _GNU_SOURCE /* RUSAGE_THREAD, MAP_ANONYMOUS */
+#define _GNU_SOURCE /* RUSAGE_THREAD, MAP_ANONYMOUS, RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/checkpoint/async_copy.h"
+#include "tests/support/held_mutexes.h"
 
 enum { ARRAYS = 5, LONGEST = 1 << 20, ROUNDS = 40 };
 

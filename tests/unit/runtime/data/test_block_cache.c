@@ -2,6 +2,7 @@
  * test_block_cache.c - the threads of a rank share blocks of records: each is read and decompressed
  * once a window, no more memory is taken than was allowed, and samples stay what they are.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,6 +24,7 @@
 #include "runtime/data/window.h"
 #include "tests/support/files/array_files.h"
 #include "tests/support/files/picture_files.h"
+#include "tests/support/held_mutexes.h"
 
 enum {
     ROWS = 700,

@@ -1,7 +1,6 @@
-/*
- * test_loader.c - batches: over all ranks exactly the order of the epoch, from any step on, and no
- * allocation on the way.
- */
+/* test_loader.c - batches: over all ranks exactly the order of the epoch, from any step on, and no
+ * allocation on the way. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +16,7 @@
 #include "runtime/data/permute.h"
 #include "runtime/data/rows.h"
 #include "runtime/data/window.h"
+#include "tests/support/held_mutexes.h"
 
 enum { COUNT = 261, TWICE = 2 * COUNT, SAMPLE = 5 };
 

@@ -187,6 +187,9 @@ static void labels_of_several_numbers_come_back(void **state)
     config.classes = 3;
     assert_source_refuses("records", &config, DP_ERR_DATA,
                           "3 numbers each, no classes: set train.loss to mse");
+    config.input.count = 1; /* which does not fit either, but is found later */
+    assert_source_refuses("records", &config, DP_ERR_DATA,
+                          "3 numbers each, no classes: set train.loss to mse");
 }
 
 /* Size of every picture of a set, and whether it is a JPEG; how many bytes they have together. */

@@ -165,6 +165,26 @@ static void clean(void)
     }
 }
 
+/* Labels are whole numbers, also where there is one class. */
+static void samples_of_one_class_are_the_same_again(void **state)
+{
+    static const char head[] = "\x93NUMPY\1\0v\0{'descr': '<i8', ";
+    static uint8_t numbers[TRAIN * FEATURES];
+    static uint8_t labels[TRAIN];
+    (void)state;
+
+    write_bytes(from, "x", "", 0); /* makes the folder */
+    remove_file(from, "x");
+    npy_file(from, "train_images.npy", "|u1", "(300, 10, 10, 3)", numbers, sizeof(numbers));
+    npy_file(from, "train_labels.npy", "|u1", "(300,)", labels, sizeof(labels));
+    npy_file(from, "test_images.npy", "|u1", "(40, 10, 10, 3)", numbers, (size_t)TEST * FEATURES);
+    npy_file(from, "test_labels.npy", "|u1", "(40,)", labels, TEST);
+    assert_int_equal(unpack_again(false, NULL), DP_OK);
+    same_samples("npy");
+    assert_int_equal(begins_with("train_labels.npy", head, sizeof(head) - 1), sizeof(head) - 1);
+    clean();
+}
+
 static void arrays_of_bytes_with_classes_are_the_same_again(void **state)
 {
     static uint8_t numbers[TRAIN * FEATURES];
@@ -287,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_of_half_a_gigabyte_are_the_largest),
+        cmocka_unit_test(samples_of_one_class_are_the_same_again),
         cmocka_unit_test(arrays_of_bytes_with_classes_are_the_same_again),
         cmocka_unit_test(arrays_of_numbers_with_targets_are_the_same_again),
         cmocka_unit_test(pictures_stay_files_of_their_kind),

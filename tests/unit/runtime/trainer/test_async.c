@@ -1,7 +1,5 @@
-/*
- * test_async.c - training at each rank's own pace: the bound holds, no gradient is lost, and ranks
- * synchronise after the same step.
- */
+/* test_async.c - training at each rank's own pace: the bound holds, no gradient is lost, and ranks
+ * synchronise after the same step. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -129,14 +127,15 @@ static dp_status run_stretches(struct member *m)
         const int next = w->syncs[m->turn];
         m->until = next > 0 ? next : w->steps;
         DP_TRY(dp_async_run(m->async, (uint64_t)m->until, asked));
-        m->wrong += m->results != m->t->state.step || (int)m->t->state.step > m->until;
+        m->wrong += m->results != m->t->state.step || (int)m->t->state.step > m->until ||
+                    m->t->state.batches_tracked != (int64_t)m->t->state.step;
         m->wrong += ((int)m->t->state.step < m->until || w->requesting >= 0) &&
                     !asked[DP_REQUEST_STOP] && w->enough_at == 0;
         w->hash[m->turn][rank] = small_hash(m->t);
         w->ends[m->turn][rank] = m->t->state.step;
         m->turn++;
-        if ((int)m->t->state.step < m->until) {
-            break; /* asked to */
+        if ((int)m->t->state.step < m->until) { /* asked to */
+            break;
         }
     }
     return dp_trainer_evaluate(m->t, &w->evaluation[rank]);

@@ -2,6 +2,7 @@
  * test_lanes.c - with lanes the bits do not depend on the number of ranks, threads or buckets, nor
  * on the strategy, as long as it keeps the order of sums.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include "collectives/strategies/strategy.h"
 #include "runtime/trainer/compute/lane_sync.h"
 #include "runtime/trainer/compute/lanes.h"
+#include "tests/support/held_mutexes.h"
 #include "tests/support/local_world.h"
 #include "tests/support/share_of_cases.h"
 #include "tests/support/small_run.h"

@@ -2,6 +2,7 @@
  * test_test_rows.c - rows of the test set as evaluations take them: from memory, or read by one
  * user with several threads, or by several users at once.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@
 #include "runtime/data/stream/test_rows.h"
 #include "tests/support/files/array_files.h"
 #include "tests/support/files/picture_files.h"
+#include "tests/support/held_mutexes.h"
 #include "tests/support/scratch.h"
 
 enum { TRAIN = 4, TEST = 60, FEATURES = 5, ROW = FEATURES * sizeof(float), USERS = 3 };

@@ -56,6 +56,25 @@ static void shares_are_those_of_the_beta_distribution(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* What ran before goes on with the same samples: these are the shares, in thousandths. */
+static void shares_are_the_same_for_ever(void **state)
+{
+    static const char *const texts[] = {"mixup:alpha=0.2", "mixup:alpha=1", "mixup:alpha=8"};
+    static const int shares[3][4] = {{30, 999, 0, 843}, {488, 46, 992, 365}, {496, 294, 703, 451}};
+    static const size_t rows[4] = {4, 16, 8, 37};
+    (void)state;
+
+    for (int i = 0; i < 3; i++) {
+        struct dp_augment *a = augment_of(texts[i], &flat_shape);
+        for (uint64_t row = 0; row < 4; row++) {
+            const struct dp_mix mix = dp_augment_mix(a, 1, row, ROWS);
+            assert_int_equal((int)(1000.0 * mix.part / DP_MIX_WHOLE), shares[i][row]);
+            assert_int_equal(mix.row, rows[row]);
+        }
+        dp_augment_destroy(a);
+    }
+}
+
 static void every_row_is_mixed_with_as_often(void **state)
 {
     struct dp_augment *a = augment_of("mixup", &bytes_shape);
@@ -230,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_those_of_the_beta_distribution),
+        cmocka_unit_test(shares_are_the_same_for_ever),
         cmocka_unit_test(every_row_is_mixed_with_as_often),
         cmocka_unit_test(bytes_are_rounded_and_floats_are_not),
         cmocka_unit_test(it_comes_last_and_once),

@@ -76,6 +76,13 @@ static dp_status note_rows(struct dp_stream *s, void *y, const uint8_t *x, const
     return dp_ref_ops.bytes_load(s, y, x, scale, shift, channels, count);
 }
 
+static dp_status find_conv(enum dp_conv_engine wanted, const char **text)
+{
+    (void)wanted;
+    (void)text;
+    return DP_OK;
+}
+
 static void create(struct small_run *run, const char *layers)
 {
     static const char *const sets[] = {"train.lanes=4", "device.name=ref", NULL};
@@ -89,6 +96,7 @@ static void create(struct small_run *run, const char *layers)
     noted.device = *noted.ref;
     noted.device.stream_create = note_stream;
     noted.device.order = note_order;
+    noted.device.find_conv = find_conv;
     run->device = &noted.device;
     run->threads = LANES;
 }
@@ -164,10 +172,51 @@ static void the_error_of_any_lane_is_that_of_the_step(void **state)
     }
 }
 
+/* How many streams compute otherwise than the configuration says. */
+static size_t others(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+    int computing = 0;
+
+    if (small_run_trainer(run, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    for (int i = 0; i < noted.count; i++) {
+        const struct dp_stream *s = noted.streams[i];
+        if (s->trace_lane != DP_LANE_GPU_COMPUTE) {
+            continue;
+        }
+        computing++;
+        wrong += s->tf32 != (run->config->train.precision == DP_PRECISION_TF32);
+        wrong += (s->type == DP_TYPE_BF16) != (run->config->train.precision == DP_PRECISION_BF16);
+        wrong += s->conv != (enum dp_conv_engine)run->config->device.conv;
+    }
+    dp_trainer_destroy(t);
+    return wrong + (computing != LANES + 1);
+}
+
+static void all_streams_compute_as_the_configuration_says(void **state)
+{
+    static const int precisions[] = {DP_PRECISION_FP32, DP_PRECISION_TF32, DP_PRECISION_BF16};
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        struct small_run run;
+        create(&run, small_dense);
+        run.config->train.precision = precisions[i];
+        run.config->device.conv = i == 1 ? DP_CONV_CUBLAS : DP_CONV_AUTO;
+        assert_int_equal(on_local_ranks(1, others, &run), 0);
+        small_run_destroy(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_waits_for_all_lanes),
+        cmocka_unit_test(all_streams_compute_as_the_configuration_says),
         cmocka_unit_test(the_error_of_any_lane_is_that_of_the_step),
     };
 

@@ -311,8 +311,8 @@ static void a_label_may_have_a_number_for_each_output(void **state)
 
 enum { LINES = 70000 }; /* in several blocks, and pieces of a MiB */
 
-/* Line i has i % 3, i + first, and -i - 1/2. */
-static void write_long(const char *name, int first)
+/* Line i has i % 3, i + first, and -i - 1/2. The last one has an end or none. */
+static void write_long(const char *name, int first, bool ends)
 {
     char *text = malloc((size_t)LINES * 32);
     size_t used = 0;
@@ -323,7 +323,7 @@ static void write_long(const char *name, int first)
     for (int i = 0; i < LINES; i++) {
         used += (size_t)snprintf(text + used, 32, "%d,%d,-%d.5\n", i % 3, i + first, i);
     }
-    write_bytes(folder, name, text, used);
+    write_bytes(folder, name, text, ends ? used : used - 1);
     free(text);
 }
 
@@ -346,8 +346,8 @@ static void lines_of_all_blocks_are_read_in_any_order(void **state)
     struct dp_sample_reader *reader = NULL;
     (void)state;
 
-    write_long("train.csv", 0);
-    write_long("test.csv", FAR);
+    write_long("train.csv", 0, true);
+    write_long("test.csv", FAR, true);
     assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
     assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
     for (int k = 0; k < LINES; k += 7) {
@@ -368,6 +368,26 @@ static void lines_of_all_blocks_are_read_in_any_order(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Behind it lies what is left of a longer block. */
+static void a_last_line_without_end_ends_with_the_file(void **state)
+{
+    struct dp_source_config config = usual();
+    struct dp_samples *samples = NULL;
+    struct dp_sample_reader *reader = NULL;
+    (void)state;
+
+    write_long("train.csv", 0, false);
+    write_long("test.csv", 0, true);
+    assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
+    assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
+    for (int i = 0; i < LINES; i += 5000) {
+        assert_line(reader, DP_SET_TRAIN, i, 0);
+        assert_line(reader, DP_SET_TRAIN, LINES - 1, 0);
+    }
+    dp_sample_reader_destroy(reader);
+    dp_samples_close(samples);
+}
+
 /* Which a file that has changed meanwhile shows. */
 static void a_block_is_read_once_for_all_lines_that_are_asked_for_in_turn(void **state)
 {
@@ -377,8 +397,8 @@ static void a_block_is_read_once_for_all_lines_that_are_asked_for_in_turn(void *
     char path[96];
     (void)state;
 
-    write_long("train.csv", 0);
-    write_long("test.csv", 0);
+    write_long("train.csv", 0, true);
+    write_long("test.csv", 0, true);
     assert_int_equal(dp_samples_open("csv", &config, &samples), DP_OK);
     assert_int_equal(dp_sample_reader_create(samples, &reader), DP_OK);
     assert_line(reader, DP_SET_TRAIN, 0, 0);
@@ -405,6 +425,7 @@ int main(void)
         cmocka_unit_test(labels_are_numbers_for_a_loss_that_compares_them),
         cmocka_unit_test(a_label_may_have_a_number_for_each_output),
         cmocka_unit_test(lines_of_all_blocks_are_read_in_any_order),
+        cmocka_unit_test(a_last_line_without_end_ends_with_the_file),
         cmocka_unit_test(a_block_is_read_once_for_all_lines_that_are_asked_for_in_turn),
     };
 

@@ -1,5 +1,6 @@
 /*
- * test_missing_memory.c - what there is no memory for is named, with its size in MB.
+ * test_missing_memory.c - what there is no memory for is named, with its size in MB; a device that
+ * has just enough is taken.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/trainer/evaluator.h"
+#include "runtime/trainer/prepare/memory_check.h"
+#include "runtime/trainer/prepare/memory_plan.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 
@@ -162,12 +165,59 @@ static void an_evaluator_says_what_weights_need(void **state)
     small_run_destroy(&run);
 }
 
+/* ---- a device whose ranks do not know each other ---- */
+
+static size_t left; /* free memory of the device */
+
+static void room_of(struct dp_device_room *room)
+{
+    *room = (struct dp_device_room){.name = "far", .total = (size_t)1 << 40, .left = left};
+}
+
+static size_t check_room(struct dp_group *group, const void *arg)
+{
+    const struct dp_memory_plan *plan = arg;
+    size_t bytes[DP_MEM_PURPOSE_COUNT], wrong = 0;
+
+    dp_memory_plan_device(plan, 0, bytes);
+    for (int i = 0; i < DP_MEM_PURPOSE_COUNT; i++) {
+        left += bytes[i];
+    }
+    wrong += dp_memory_check_gpus(plan, group, plan->device, true) != DP_OK;
+    left--;
+    wrong += dp_memory_check_gpus(plan, group, plan->device, true) != DP_ERR_UNAVAILABLE;
+    wrong += dp_memory_check_gpus(plan, group, plan->device, false) != DP_OK;
+    return wrong;
+}
+
+static void a_rank_that_shares_a_device_with_none_may_take_all_of_it(void **state)
+{
+    struct small_run run;
+    struct dp_device far;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, large, NULL), 0);
+    far = *run.device;
+    far.units = NULL;
+    far.room = room_of;
+    left = 0;
+    const struct dp_memory_plan plan = {.config = run.config,
+                                        .model = run.model,
+                                        .device = &far,
+                                        .trainers = 1,
+                                        .threads = 1,
+                                        .one_node = true};
+    assert_int_equal(on_local_ranks(1, check_room, &plan), 0);
+    small_run_destroy(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trainer_says_what_its_state_needs),
         cmocka_unit_test(lanes_say_what_partial_sums_need),
         cmocka_unit_test(an_evaluator_says_what_weights_need),
+        cmocka_unit_test(a_rank_that_shares_a_device_with_none_may_take_all_of_it),
     };
 
     dp_log_set_level(DP_LOG_NONE);

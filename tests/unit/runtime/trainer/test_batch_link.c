@@ -26,6 +26,7 @@ struct job {
     int trainers, readers;
     uint64_t taken;   /* batches that each rank that trains takes; of STEPS */
     bool cached, bad; /* bad: no row is as it was read */
+    bool apart;       /* each rank takes a batch less than the one before */
 };
 
 static const uint32_t no_prints[1024]; /* that no row of the set has */
@@ -74,6 +75,7 @@ static bool is_told(const struct job *job, const struct dp_batch_link *link, int
 
 static size_t train(const struct job *job, const struct dp_batch_link *link, int rank)
 {
+    const uint64_t taken = job->taken - (job->apart ? (uint64_t)rank : 0);
     struct dp_batch_receiver *receiver = NULL;
     struct dp_augment *augment = NULL;
     struct dp_loader *loader = NULL;
@@ -87,7 +89,7 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
     config = loader_of(job, augment, rank, job->trainers, false);
     wrong += dp_loader_create(&config, &loader) != DP_OK;
     wrong += dp_batch_receiver_create(link, rank, FIRST, &receiver) != DP_OK;
-    for (uint64_t i = 0; wrong == 0 && i < job->taken; i++) {
+    for (uint64_t i = 0; wrong == 0 && i < taken; i++) {
         bool there = dp_batch_receiver_peek(receiver, &next);
         while (wrong == 0 && !there && i % 2 == 1) { /* it comes without being waited for */
             bool more;
@@ -103,12 +105,12 @@ static size_t train(const struct job *job, const struct dp_batch_link *link, int
         wrong +=
             job->bad ? 0 : differ(&mine, &theirs, job) + (there ? differ(&next, &theirs, job) : 0);
     }
-    if (wrong == 0 && job->taken == STEPS) {
+    if (wrong == 0 && taken == STEPS) {
         wrong += dp_batch_receiver_peek(receiver, &next);
         wrong += dp_batch_receiver_next(receiver, &theirs, &error) != DP_ERR_ARG;
     }
     dp_batch_receiver_waits(receiver, &waited_ns, &batches);
-    wrong += batches != job->taken;
+    wrong += batches != taken;
     wrong += dp_batch_receiver_end(receiver) != DP_OK;
     wrong += link->p2p->first != NULL; /* nothing is under way, whatever was asked for */
     wrong += dp_batch_receiver_end(receiver) != DP_OK; /* once is enough */
@@ -203,7 +205,8 @@ static void batches_are_those_that_a_rank_would_read_itself(void **state)
     create_pictures(&run);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         for (int cached = 0; cached < 2; cached++) {
-            const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, cached == 1, false};
+            const struct job job = {&run,        numbers[i][0], numbers[i][1], STEPS,
+                                    cached == 1, false,         false};
             assert_int_equal(on_local_ranks(job.trainers + job.readers, take_part, &job), 0);
         }
     }
@@ -217,8 +220,21 @@ static void a_run_may_end_after_any_step(void **state)
 
     create_pictures(&run);
     for (uint64_t taken = 1; taken < STEPS; taken += 2) {
-        const struct job job = {&run, 2, 2, taken, false, false};
+        const struct job job = {&run, 2, 2, taken, false, false, false};
         assert_int_equal(on_local_ranks(4, take_part, &job), 0);
+    }
+    small_run_destroy(&run);
+}
+
+static void ranks_may_end_one_after_another(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    create_pictures(&run);
+    for (uint64_t taken = 4; taken < STEPS; taken += 3) {
+        const struct job job = {&run, 3, 2, taken, false, false, true};
+        assert_int_equal(on_local_ranks(5, take_part, &job), 0);
     }
     small_run_destroy(&run);
 }
@@ -232,7 +248,7 @@ static void rows_that_cannot_be_read_are_told_to_one_rank(void **state)
 
     create_pictures(&run);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, false, true};
+        const struct job job = {&run, numbers[i][0], numbers[i][1], STEPS, false, true, false};
         assert_int_equal(on_local_ranks(job.trainers + job.readers, take_part, &job), 0);
     }
     assert_int_equal(dp_log_errors(), errors + 10); /* of the call after the last batch */
@@ -384,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_those_that_a_rank_would_read_itself),
         cmocka_unit_test(a_run_may_end_after_any_step),
+        cmocka_unit_test(ranks_may_end_one_after_another),
         cmocka_unit_test(rows_that_cannot_be_read_are_told_to_one_rank),
         cmocka_unit_test(every_row_has_one_reader),
         cmocka_unit_test(there_is_room_for_all_labels_of_a_row),

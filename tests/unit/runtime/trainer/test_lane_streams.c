@@ -2,6 +2,7 @@
  * test_lane_streams.c - lanes on a device that notes which stream waits for which: all that lanes
  * have queued comes before what uses their sum, and a lane that fails is never passed over.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,6 +29,9 @@ static struct {
     atomic_int done[MOST];        /* rows that were loaded on a stream: the first of its work */
     atomic_int known[MOST][MOST]; /* and how many of them a stream waits for */
     atomic_int fails;             /* the lane whose rows cannot be loaded; below 0: none */
+    int permits;                  /* lanes that may compute at a time; 0: it is not looked at */
+    atomic_int computing;         /* on the way to load rows */
+    atomic_int too_many;
 } noted;
 
 static int number_of(const struct dp_stream *stream)
@@ -66,11 +70,27 @@ static dp_status note_order(struct dp_stream *later, struct dp_stream *earlier)
     return DP_OK;
 }
 
+/* Gives others time to compute, too, who may not. */
+static void await_too_many(void)
+{
+    atomic_fetch_add(&noted.computing, 1);
+    for (int turn = 0; turn < 2000 && noted.too_many == 0; turn++) {
+        if (atomic_load(&noted.computing) > noted.permits) {
+            atomic_store(&noted.too_many, 1);
+        }
+        (void)sched_yield();
+    }
+    atomic_fetch_sub(&noted.computing, 1);
+}
+
 static dp_status note_rows(struct dp_stream *s, void *y, const uint8_t *x, const float *scale,
                            const float *shift, size_t channels, size_t count)
 {
     if (noted.fails >= 0 && lane_of(s) == noted.fails) {
         return DP_ERR_UNAVAILABLE;
+    }
+    if (noted.permits > 0 && lane_of(s) >= 0) {
+        await_too_many();
     }
     noted.done[number_of(s)]++;
     return dp_ref_ops.bytes_load(s, y, x, scale, shift, channels, count);
@@ -140,6 +160,38 @@ static void the_sum_waits_for_all_lanes(void **state)
         assert_int_equal(on_local_ranks(1, sum_waits, &run), 0);
         small_run_destroy(&run);
     }
+}
+
+static size_t steps_well(struct dp_group *group, const void *arg)
+{
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(arg, group, 3, &t) != DP_OK) {
+        return 1;
+    }
+    for (int step = 0; step < 3; step++) {
+        wrong += dp_trainer_step(t, &report) != DP_OK;
+    }
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+/* Lanes that meet in layers have a thread each, of which as many compute as a rank has. */
+static void no_more_lanes_compute_at_a_time_than_there_are_threads(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_conv);
+    for (int threads = 1; threads < LANES; threads++) {
+        run.threads = noted.permits = threads;
+        assert_int_equal(on_local_ranks(1, steps_well, &run), 0);
+        assert_int_equal(noted.too_many, 0);
+        noted.count = 0;
+    }
+    small_run_destroy(&run);
 }
 
 static size_t step_fails(struct dp_group *group, const void *arg)
@@ -216,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_waits_for_all_lanes),
+        cmocka_unit_test(no_more_lanes_compute_at_a_time_than_there_are_threads),
         cmocka_unit_test(all_streams_compute_as_the_configuration_says),
         cmocka_unit_test(the_error_of_any_lane_is_that_of_the_step),
     };

@@ -25,17 +25,25 @@ static dp_status parse(const char *descr, int fortran, const char *shape, size_t
     return dp_npy_parse(file, count, count, &npy, &problem);
 }
 
-static dp_status parse_text(const char *dictionary)
+/* Of a version whose length has 32 bits, and so many more than the dictionary's. */
+static dp_status parse_version(unsigned char version, const char *dictionary, size_t more)
 {
-    unsigned char file[2048] = {0x93, 'N', 'U', 'M', 'P', 'Y', 2, 0};
+    unsigned char file[2048] = {0x93, 'N', 'U', 'M', 'P', 'Y', version, 0};
     const size_t length = strlen(dictionary);
 
     problem.text[0] = '\0';
-    file[8] = (unsigned char)length; /* 32 bits: below 256 */
+    for (int i = 0; i < 4; i++) {
+        file[8 + i] = (unsigned char)((length + more) >> 8 * i & 255);
+    }
     for (size_t i = 0; i < length; i++) {
         file[12 + i] = (unsigned char)dictionary[i];
     }
     return dp_npy_parse(file, 12 + length + 4, 12 + length + 4, &npy, &problem);
+}
+
+static dp_status parse_text(const char *dictionary)
+{
+    return parse_version(2, dictionary, 0);
 }
 
 /* What was just parsed. */
@@ -77,6 +85,15 @@ static void keys_come_in_any_order_and_versions_differ(void **state)
     assert_int_equal(parse_text("{'shape': (1L, 2L), 'fortran_order': False, 'descr': '<i2', }\n"),
                      DP_OK);
     assert_int_equal(npy.count, 2);
+    for (unsigned char version = 2; version <= 3; version++) {
+        static const char one[] = "{'shape': (1,), 'fortran_order': False, 'descr': '<i4'}";
+        assert_int_equal(parse_version(version, one, 0), DP_OK);
+        for (int bit = 8; bit < 32; bit++) {
+            assert_refused(parse_version(version, one, (size_t)1 << bit), "ends inside its header");
+        }
+    }
+    assert_refused(parse_version(4, "{}", 0), "is of version 4 of the format, 1 to 3 are read");
+    assert_refused(parse_version(0, "{}", 0), "is of version 0");
 }
 
 static void what_is_not_taken_says_what_would_do(void **state)

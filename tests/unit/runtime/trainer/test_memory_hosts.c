@@ -17,6 +17,7 @@
 enum { RANKS = 4 };
 
 static const int in_pairs[RANKS] = {0, 0, 1, 1};
+static const int *node_of = in_pairs;
 
 static struct dp_memory_plan plan_of(const struct small_run *run, int trainers)
 {
@@ -60,7 +61,7 @@ static void check_hosts(const struct dp_memory_plan *plan, size_t bytes, dp_stat
     (void)snprintf(text, sizeof(text), "MemTotal: %zu kB\nMemAvailable: %zu kB\n", kb, kb);
     scratch_write(scratch_path("proc/meminfo"), text, strlen(text));
     stderr_begin();
-    wrong = on_local_nodes(RANKS, in_pairs, ask, &asked);
+    wrong = on_local_nodes(RANKS, node_of, ask, &asked);
     stderr_end();
     assert_int_equal(wrong, 0);
 }
@@ -154,6 +155,30 @@ static void a_host_knows_whether_its_trainers_and_servers_fit(void **state)
         scratch_write(scratch_path("proc/meminfo"), text, strlen(text));
         assert_int_equal(on_local_nodes(RANKS, in_pairs, try_fitting, &f), 0);
     }
+    small_run_destroy(&run);
+}
+
+/* One trains on the first host; one trains, one reads and one evaluates on the second. */
+static void ranks_that_do_not_train_count_on_their_host(void **state)
+{
+    static const char *const sets[] = {"data.input_ranks=1", "train.eval_rank=true", NULL};
+    static const int one_and_three[RANKS] = {0, 1, 1, 1};
+    const struct dp_memory_ranks three = {
+        .trainers = 1, .readers = 1, .evaluators = 1, .first = true};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    plan = begin(&run, sets, RANKS - 2);
+    plan.data_bytes = 0;
+    dp_memory_plan_host(&plan, &three, 0, bytes);
+    node_of = one_and_three;
+    check_hosts(&plan, dp_memory_plan_sum(bytes), DP_OK);
+    assert_string_equal(stderr_text, "");
+    check_hosts(&plan, dp_memory_plan_sum(bytes) - bytes[DP_MEM_OTHER] / 6, DP_OK);
+    assert_non_null(strstr(stderr_text, "available: 3 ranks will need about "));
+    node_of = in_pairs;
     small_run_destroy(&run);
 }
 
@@ -256,6 +281,8 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_host_knows_whether_its_trainers_and_servers_fit,
                                         scratch_create, scratch_destroy),
+        cmocka_unit_test_setup_teardown(ranks_that_do_not_train_count_on_their_host, scratch_create,
+                                        scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),
         cmocka_unit_test(a_rank_alone_has_no_residuals),
         cmocka_unit_test(state_is_counted_by_the_number_of_weights),

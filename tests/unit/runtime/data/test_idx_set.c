@@ -136,12 +136,30 @@ static void labels_are_below_the_number_of_classes(void **state)
     }
 }
 
+static void bytes_that_lack_are_counted(void **state)
+{
+    static struct content content;
+    const struct dp_source_config config = config_of(H, W);
+    char words[80];
+    (void)state;
+
+    write_set(true);
+    make_images(&content, true);
+    content.count -= 5;
+    (void)snprintf(words, sizeof(words), "ends after %zu bytes of plain data, 5 too early",
+                   content.count);
+    compress_content(&content);
+    write_file(file_names[0], ".gz", &content);
+    assert_source_refuses("idx", &config, DP_ERR_DATA, words);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
         cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
         cmocka_unit_test(images_without_pixels_are_refused),
+        cmocka_unit_test(bytes_that_lack_are_counted),
         cmocka_unit_test(labels_are_below_the_number_of_classes),
     };
 

@@ -147,6 +147,8 @@ static void the_first_line_reports_the_form_of_all(void **state)
     assert_int_equal(form_of("1,2,3,4;5", false).separator, ',');
     assert_int_equal(form_of("1,5;2,5;3,5", false).separator, ';'); /* decimal commas */
     assert_int_equal(form_of("1,5\t2,5", false).separator, '\t');
+    assert_int_equal(form_of("1,2,3;,4;,5,6", false).separator, ','); /* more than one a number */
+    assert_int_equal(form_of("1,2,3\t,4\t,5,6", false).separator, ',');
     assert_int_equal(form_of("1;2;3", false).separator, ';');
     assert_int_equal(form_of("1\t2", false).separator, '\t');
     assert_int_equal(form_of("1;2;3", false).fields, 3);

@@ -105,6 +105,39 @@ static void labels_to_evaluate_are_copied_as_the_data_set_has_them(void **state)
     small_run_destroy(&run);
 }
 
+static size_t put_and_fetch(struct dp_group *group, const void *run)
+{
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (small_run_trainer(run, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    float *here = t->state.host->flat.weights, *there = t->state.flat.weights;
+    const size_t last = t->model->trained - 1;
+    wrong += here == there;
+    here[0] = 3.0f;
+    here[last] = 4.0f;
+    wrong += dp_trainer_put(t) != DP_OK || there[0] != 3.0f || there[last] != 4.0f;
+    there[last] = 5.0f;
+    wrong += here[last] != 4.0f || dp_trainer_fetch(t) != DP_OK || here[last] != 5.0f;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void all_state_goes_to_the_device_and_back(void **state)
+{
+    static const char *const sets[] = {"device.name=ref", NULL};
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_dense, sets);
+    far.device.host_memory = false;
+    run.device = &far.device;
+    assert_int_equal(on_local_ranks(1, put_and_fetch, &run), 0);
+    small_run_destroy(&run);
+}
+
 static size_t step_ends(struct dp_group *group, const void *arg)
 {
     struct dp_step_report report;
@@ -186,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_to_evaluate_are_copied_as_the_data_set_has_them),
+        cmocka_unit_test(all_state_goes_to_the_device_and_back),
         cmocka_unit_test(a_step_ends_when_its_updates_are_done),
         cmocka_unit_test(steps_are_recorded_unless_a_layer_waits_for_other_ranks),
     };

@@ -306,6 +306,7 @@ static size_t spans_sum_up(struct dp_group *group, const void *run)
         spent += after[i] - before[i];
     }
     wrong += spent > wall || spent < wall - wall / 100;
+    wrong += dp_trainer_input(t).stages.rows == 0;
     for (int i = DP_PHASE_INPUT; i <= DP_PHASE_OPTIMIZER; i++) {
         wrong += after[i] == before[i]; /* each part of a step took some time */
     }

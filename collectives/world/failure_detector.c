@@ -191,7 +191,8 @@ static void report_hang(struct dp_failure_detector *detector, const struct dp_ha
 
     /* First, since the rest may take long on a busy machine: another host would report, too. */
     dp_hang_gather_tell(detector->config.gather, DP_HANG_REPORT);
-    dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(detector->config.watchdog));
+    dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(detector->config.watchdog),
+                         detector->loss_hook != NULL);
     dp_hang_table_cause(rows, count, others, cause, sizeof(cause));
     if (detector->hook != NULL) {
         detector->hook(detector->hook_context, cause);

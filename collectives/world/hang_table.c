@@ -107,7 +107,8 @@ static void print_row(const struct dp_hang_row *r, int width)
                  r->kernel, r->kernel[0] == '\0' ? "" : ")");
 }
 
-void dp_hang_table_report(const struct dp_hang_row *rows, int count, bool others, double quiet_s)
+void dp_hang_table_report(const struct dp_hang_row *rows, int count, bool others, double quiet_s,
+                          bool resumes)
 {
     char cause[1024];
     int width = 4;
@@ -124,6 +125,6 @@ void dp_hang_table_report(const struct dp_hang_row *rows, int count, bool others
     }
     dp_hang_table_cause(rows, count, others, cause, sizeof(cause));
     dp_log(DP_LOG_ERROR, __FILE__, __LINE__,
-           "no progress for %.1f s: %s; the job ends, start it again with --resume", quiet_s,
-           cause);
+           "no progress for %.1f s: %s; the job ends, start it again%s", quiet_s, cause,
+           resumes ? " with --resume" : "");
 }

@@ -37,7 +37,9 @@ void dp_hang_table_cause(const struct dp_hang_row *rows, int count, bool others,
                          size_t size);
 
 /* Prints the rows as a table on stderr: of ranks that are the cause with the stacks of all threads,
- * of others with that of their first. Logs the cause as an error. quiet_s: without progress. */
-void dp_hang_table_report(const struct dp_hang_row *rows, int count, bool others, double quiet_s);
+ * of others with that of their first. Logs the cause as an error. quiet_s: without progress.
+ * resumes: the job is a run that can be gone on with. */
+void dp_hang_table_report(const struct dp_hang_row *rows, int count, bool others, double quiet_s,
+                          bool resumes);
 
 #endif

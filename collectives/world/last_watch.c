@@ -47,7 +47,7 @@ static bool report(struct dp_last_watch *watch, bool unseen)
         seen = seen || !rows[i].waits;
     }
     if (seen) {
-        dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(watch->watchdog));
+        dp_hang_table_report(rows, count, others, dp_watchdog_quiet_s(watch->watchdog), true);
     }
     return seen;
 }

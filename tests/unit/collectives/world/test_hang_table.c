@@ -31,7 +31,7 @@ static void a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not(void 
     (void)state;
 
     stderr_begin();
-    dp_hang_table_report(rows, 3, false, 7.0);
+    dp_hang_table_report(rows, 3, false, 7.0, true);
     stderr_end();
     assert_string_equal(
         stderr_text,
@@ -44,9 +44,10 @@ static void a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not(void 
     rows[1] = rows[0];
     rows[1].rank = 1;
     stderr_begin();
-    dp_hang_table_report(rows, 3, false, 7.0);
+    dp_hang_table_report(rows, 3, false, 7.0, false);
     stderr_end();
-    assert_non_null(strstr(stderr_text, "7.0 s: all ranks wait for each other; the job"));
+    assert_non_null(strstr(stderr_text,
+                           "7.0 s: all ranks wait for each other; the job ends, start it again\n"));
     rows[2].bucket = 0;
     assert_true(dp_hang_table_blames(rows, 3, 2));
     assert_false(dp_hang_table_blames(rows, 3, 0));

@@ -191,7 +191,7 @@ static void report(void)
     int count;
     const struct dp_hang_row *rows = dp_watchdog_rows(host.watchdog, &count);
 
-    dp_hang_table_report(rows, count, false, dp_watchdog_quiet_s(host.watchdog));
+    dp_hang_table_report(rows, count, false, dp_watchdog_quiet_s(host.watchdog), true);
 }
 
 static void the_report_is_a_table_and_one_error(void **state)

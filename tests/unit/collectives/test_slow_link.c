@@ -131,8 +131,11 @@ static void a_slow_way_between_two_nodes_is_named(void **state)
     for (int i = 1; i < SIZES; i++) { /* of 3 nodes, two links of each: there is no other pair */
         const int nodes = sizes[i];
         fill(table, nodes, (struct planted){1, 2, 4.0});
-        const struct dp_slow_link link = found(nodes);
+        struct dp_slow_link link = found(nodes);
         assert_true(link.found && link.from == 1 && link.to == 2);
+        fill(table, nodes, (struct planted){nodes - 1, 1, 4.0}); /* beyond the last one */
+        link = found(nodes);
+        assert_true(link.found && link.from == nodes - 1 && link.to == 1);
     }
 }
 

@@ -69,6 +69,28 @@ static void planted_parameters_are_recovered(void **state)
     assert_near(cost.gamma, 5e-10);
 }
 
+static void files_name_each_curve_once(void **state)
+{
+    static const char *const names[] = {"node", "wire", "add", "whole", "sum", "copy", "peer"};
+    struct dp_cost cost;
+    const struct dp_curve *const curves[] = {&cost.exchange[DP_LINK_NODE],
+                                             &cost.exchange[DP_LINK_WIRE],
+                                             &cost.add,
+                                             &cost.whole,
+                                             &cost.sum,
+                                             &cost.copy,
+                                             &cost.peer};
+    const char *name = NULL;
+    (void)state;
+
+    for (int i = 0; i < 7; i++) {
+        assert_ptr_equal(dp_cost_curve(&cost, i, &name), curves[i]);
+        assert_string_equal(name, names[i]);
+    }
+    assert_null(dp_cost_curve(&cost, 7, &name));
+    assert_null(dp_cost_curve(&cost, -1, &name));
+}
+
 /* Every other point 10 % too slow: alpha and beta lie between the truth and 10 % above it. */
 static void noise_moves_the_fit_by_no_more_than_itself(void **state)
 {
@@ -420,6 +442,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planted_parameters_are_recovered),
+        cmocka_unit_test(files_name_each_curve_once),
         cmocka_unit_test(noise_moves_the_fit_by_no_more_than_itself),
         cmocka_unit_test(a_curve_without_points_costs_nothing),
         cmocka_unit_test(a_curve_is_read_between_its_points_and_beyond),

@@ -33,7 +33,6 @@ static dp_status gather_firsts(struct dp_host_names *names)
         dp_group_leave(group, status);
         return DP_FAIL(status, "names of %d hosts", group->nodes);
     }
-    dp_group_sub_sync(firsts);
     status = dp_group_allgather(firsts, &names->own, sizeof(names->own), names->memory.data);
     dp_group_sub_sync(firsts);
     dp_group_destroy(firsts);

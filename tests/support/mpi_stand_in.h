@@ -18,14 +18,16 @@
 enum { MOST = 8, PAGE = 4096 };
 
 static struct {
-    int sent[MOST], sends;   /* bytes of messages */
-    int not_done;            /* so many tests find a message under way */
-    int singly;              /* tests of one message */
-    bool fails;              /* a test of several finds the first one done, and a rank lost */
-    int comms, windows;      /* that were freed */
-    bool no_window;          /* a node has no memory to share */
-    int revoked, abort_code; /* what was asked for */
-    char *memory;            /* of all ranks of the node: rank 1's is before rank 0's */
+    int sent[MOST], sends;    /* bytes of messages */
+    int not_done;             /* so many tests find a message under way */
+    int singly;               /* tests of one message */
+    bool fails;               /* a test of several finds the first one done, and a rank lost */
+    int comms, windows;       /* that were freed */
+    bool no_window;           /* a node has no memory to share */
+    bool no_blocks, no_turns; /* how the other rank does not sit on its node (node_rule.h) */
+    int gathers;              /* of the seats of all */
+    int revoked, abort_code;  /* what was asked for */
+    char *memory;             /* of all ranks of the node: rank 1's is before rank 0's */
     size_t piece;
     int awaited, unsaid;       /* calls that wait for other ranks; those that do not say so */
     struct dp_trace_mark mark; /* of this rank */
@@ -99,13 +101,34 @@ int MPI_Comm_free(MPI_Comm *comm)
     return MPI_SUCCESS;
 }
 
-/* The other rank has the same. */
+/* The other rank has the same, but for where it sits. */
 int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
     (void)op;
     (void)comm;
     note_wait();
     memcpy(out, in, (size_t)count * (type == MPI_INT ? sizeof(int) : sizeof(long long)));
+    if (count == 4 && type == MPI_INT) {
+        ((int *)out)[2] |= mpi.no_blocks;
+        ((int *)out)[3] |= mpi.no_turns;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Each rank leads a node. */
+int MPI_Allgather(const void *in, int sent, MPI_Datatype sent_type, void *out, int count,
+                  MPI_Datatype type, MPI_Comm comm)
+{
+    const int seats[] = {0, 0, 1, 0};
+    (void)in;
+    (void)sent_type;
+    (void)type;
+    (void)comm;
+    assert_int_equal(sent, 2);
+    assert_int_equal(count, 2);
+    note_wait();
+    mpi.gathers++;
+    memcpy(out, seats, sizeof(seats));
     return MPI_SUCCESS;
 }
 

@@ -35,6 +35,28 @@ static struct dp_group *two_nodes(void)
     return group;
 }
 
+/* Seats that follow a rule are not gathered. */
+static void seats_are_gathered_where_they_follow_no_rule(void **state)
+{
+    (void)state;
+
+    for (int i = 0; i < 4; i++) {
+        struct dp_group *group = NULL;
+
+        memset(&mpi, 0, sizeof(mpi));
+        mpi.no_blocks = (i & 1) != 0;
+        mpi.no_turns = (i & 2) != 0;
+        atomic_store(&cancel, 0);
+        OK(dp_mpi_group_create(MPI_COMM_WORLD, &cancel, &group));
+        assert_int_equal(mpi.gathers, mpi.no_blocks && mpi.no_turns ? 1 : 0);
+        assert_int_equal(group->nodes, 2);
+        assert_int_equal(group->local_size, 1);
+        assert_int_equal(group->node_of[0], 0);
+        assert_int_equal(group->node_of[1], 1);
+        dp_group_destroy(group);
+    }
+}
+
 /* Swaps so many bytes with the other rank. */
 static void swap(struct dp_group *group, size_t bytes, struct dp_transfer *transfer)
 {
@@ -259,6 +281,7 @@ static void a_job_that_cannot_go_on_is_ended_by_mpi(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seats_are_gathered_where_they_follow_no_rule),
         cmocka_unit_test(between_nodes_messages_are_cut_and_their_speed_is_noted),
         cmocka_unit_test(only_messages_under_way_are_waited_for_once_a_rank_is_lost),
         cmocka_unit_test(communicators_are_freed_unless_a_rank_has_left),

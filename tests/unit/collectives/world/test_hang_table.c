@@ -53,10 +53,35 @@ static void a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not(void 
     assert_false(dp_hang_table_blames(rows, 3, 0));
 }
 
+/* Only in a step a rank works on a bucket, of which 0 is one. */
+static void a_bucket_is_shown_in_a_step_only(void **state)
+{
+    struct dp_hang_row rows[3];
+    (void)state;
+
+    for (int i = 0; i < 3; i++) {
+        rows[i] = (struct dp_hang_row){.rank = i,
+                                       .known = true,
+                                       .host = "h1",
+                                       .activity = i < 2 ? DP_PHASE_STEP : DP_PHASE_EVALUATE,
+                                       .phase = "forward",
+                                       .step = 12,
+                                       .bucket = i == 1 ? -1 : 0,
+                                       .doing = "computing"};
+    }
+    stderr_begin();
+    dp_hang_table_report(rows, 3, false, 7.0);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "\n   0 h1         12      0 forward "));
+    assert_non_null(strstr(stderr_text, "\n   1 h1         12      - forward "));
+    assert_non_null(strstr(stderr_text, "\n   2 h1         12      - forward "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not),
+        cmocka_unit_test(a_bucket_is_shown_in_a_step_only),
     };
 
     return cmocka_run_group_tests_name("hang_table", tests, NULL, NULL);

@@ -136,6 +136,24 @@ static void labels_are_below_the_number_of_classes(void **state)
     }
 }
 
+/* Without a folder there is a default one; a name of one letter is a folder's, too. */
+static void a_folder_may_have_a_short_name(void **state)
+{
+    struct dp_source_config config = config_of(28, 28);
+    struct outcome o;
+    (void)state;
+
+    write_zeros(28, 28);
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(symlink(".", "d"), 0);
+    config.dir = "d";
+    o = run_source_well("fashion-mnist", &config);
+    assert_int_equal(o.info.count[DP_SET_TRAIN], 3);
+    outcome_free(&o);
+    assert_int_equal(unlink("d"), 0);
+    assert_int_equal(chdir("/"), 0);
+}
+
 static void bytes_that_lack_are_counted(void **state)
 {
     static struct content content;
@@ -159,6 +177,7 @@ int main(void)
         cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
         cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
         cmocka_unit_test(images_without_pixels_are_refused),
+        cmocka_unit_test(a_folder_may_have_a_short_name),
         cmocka_unit_test(bytes_that_lack_are_counted),
         cmocka_unit_test(labels_are_below_the_number_of_classes),
     };

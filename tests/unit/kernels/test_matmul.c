@@ -5,7 +5,10 @@
  *
  * Numbers are small integers, so that every sum is exact.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "tests/support/arrays.h"
+
+#include <sys/mman.h>
 
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/matmul.h"
@@ -177,6 +180,40 @@ static void our_products_are_plain_sums(void **state)
     }
 }
 
+/* Where memory ends, nothing is read behind a matrix. */
+static void no_row_behind_the_last_one_is_read(void **state)
+{
+    enum { M = 64, N = 40, K = 256, BYTES = M * K * (int)sizeof(float) };
+    char *a =
+        mmap(NULL, 2 * (size_t)BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    float *b = zeros((size_t)K * N), *c = zeros((size_t)M * N);
+    (void)state;
+
+    assert_true(a != MAP_FAILED);
+    assert_int_equal(mprotect(a + BYTES, BYTES, PROT_NONE), 0);
+    for (int i = 0; i < K * N; i++) {
+        b[i] = (float)(i % 7);
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        const struct dp_matmul product = {.c = c,
+                                          .a = (const float *)(const void *)a,
+                                          .b = b,
+                                          .order_a = DP_PLAIN,
+                                          .order_b = DP_PLAIN,
+                                          .m = M,
+                                          .n = N,
+                                          .k = K,
+                                          .lda = K,
+                                          .ldb = N,
+                                          .ldc = N};
+        multiply_ours(threads, &product);
+    }
+    assert_true(c[M * N - 1] == 0.0f);
+    assert_int_equal(munmap(a, 2 * (size_t)BYTES), 0);
+    dp_free(b);
+    dp_free(c);
+}
+
 enum { SAMPLES = 133, UNITS = 26, INPUTS = 1500 /* more than a block */ };
 
 /* y = act(x w' + b) of integers. */
@@ -244,6 +281,7 @@ int main(void)
         cmocka_unit_test(products_of_blas_are_plain_sums),
         cmocka_unit_test(products_of_onednn_are_plain_sums),
         cmocka_unit_test(our_products_are_plain_sums),
+        cmocka_unit_test(no_row_behind_the_last_one_is_read),
         cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
         cmocka_unit_test(relu_keeps_what_is_no_number),
     };

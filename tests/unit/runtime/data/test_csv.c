@@ -191,6 +191,9 @@ static void what_follows_a_line_is_not_looked_at(void **state)
 
     assert_int_equal(dp_csv_read(&form, text, 7, numbers, &label, &problem), DP_OK);
     assert_true(label == 7 && numbers[0] == 1 && numbers[1] == 2);
+    assert_int_equal(dp_csv_read(&form, "7,1,  \"5\",3", 5, numbers, &label, &problem),
+                     DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "field 3 is empty")); /* quotes are behind it */
 }
 
 static bool counts_up(const char *line)

@@ -315,6 +315,7 @@ static void other_bytes_than_were_asked_for_are_refused(void **state)
     assert_outcome("more", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_outcome("nothing", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_outcome("unsaid", 10, 20, DP_HTTP_REFUSED, "other bytes than were asked for");
+    assert_outcome("no-range", 0, 10, DP_HTTP_REFUSED, "other bytes than were asked for");
     assert_int_equal(taken.count, 0);
 }
 

@@ -372,7 +372,10 @@ static dp_status resolve(struct dp_draft *draft, const char *content, size_t len
 {
     DP_TRY(dp_yaml_parse(draft->pool, content, length, path, true, NULL, &draft->root));
     DP_TRY(dp_config_count(draft, check_length(draft->root)));
-    DP_TRY(dp_config_override(draft, environment, sets, set_count));
+    dp_yaml_as_map(draft->root);
+    if (draft->root->kind == DP_YAML_MAP) { /* else build() refuses it, whatever is set */
+        DP_TRY(dp_config_override(draft, environment, sets, set_count));
+    }
     DP_TRY(build(draft, path));
     return dp_config_print(draft, text);
 }

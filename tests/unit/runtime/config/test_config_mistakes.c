@@ -73,6 +73,14 @@ static void all_mistakes_are_reported_at_once_up_to_ten(void **state)
     refuses(MODEL, sets, 12, ten);
 }
 
+static void what_is_no_configuration_is_told_once_whatever_is_set(void **state)
+{
+    static const char *const sets[] = {"train.seed=1", "train.steps=2"};
+    (void)state;
+
+    refuses("hello\n", sets, 2, "model.cfg:1:1: expected keys and values, found 'hello'");
+}
+
 static void words_of_other_tools_are_understood(void **state)
 {
     static const struct {
@@ -232,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mistakes_are_reported_at_once_up_to_ten),
+        cmocka_unit_test(what_is_no_configuration_is_told_once_whatever_is_set),
         cmocka_unit_test(words_of_other_tools_are_understood),
         cmocka_unit_test(a_model_is_recomputed_in_two_parts_or_more),
         cmocka_unit_test(only_shards_have_copies),

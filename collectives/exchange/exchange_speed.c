@@ -32,6 +32,7 @@ struct speed {
 /* Returns when the sum that was queued last is there. */
 static dp_status wait_for_gpu(const struct speed *s)
 {
+    DP_AWAIT_RANKS();
     const struct dp_device *device = s->gpus->device;
     struct dp_backoff backoff = {.cancel = s->exchange->group->cancel};
     bool done = false;

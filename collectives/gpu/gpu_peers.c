@@ -146,6 +146,28 @@ dp_status dp_gpu_peers_object(struct dp_group *group, const char *mine,
     return status;
 }
 
+static bool is_one_process(const struct dp_group *group)
+{
+    const struct seat *seats = group->gpus->links->seats;
+    bool one = true;
+
+    for (int i = 0; i < group->size; i++) {
+        one = one && same_process(seats[i].process, seats[group->rank].process);
+    }
+    return one;
+}
+
+/* Frees memory, unless ranks have left each other: then another process may not have detached it,
+ * and CUDA does not say what becomes of it there. It goes with this process, which ends soon. */
+static void let_go(const struct dp_group *group, const struct dp_device *device, void *memory)
+{
+    if (atomic_load(group->cancel) == 0 || is_one_process(group)) {
+        device->release(memory);
+    } else if (memory != NULL) {
+        DP_DEBUG("GPU memory that others may use is left to the end of the process");
+    }
+}
+
 /* Finds out by trying whether ranks reach each other's memory. */
 static dp_status try_links(struct dp_group *group)
 {
@@ -161,7 +183,7 @@ static dp_status try_links(struct dp_group *group)
     gpus->reach = status == DP_OK && gpus->why_unreachable[0] == '\0';
     link_close(gpus, &probe, group->size);
     status = status == DP_OK ? dp_group_barrier(group) : status;
-    gpus->device->release(memory);
+    let_go(group, gpus->device, memory);
     return status;
 }
 
@@ -196,7 +218,7 @@ void *dp_gpu_peers_memory(struct dp_group *group, const struct dp_device *device
         }
         if (status != DP_OK) {
             link_close(gpus, link, group->size);
-            device->release(memory);
+            let_go(group, device, memory);
             return NULL;
         }
     }
@@ -223,13 +245,15 @@ void dp_gpu_peers_release(struct dp_group *group, const struct dp_device *device
 {
     struct link *link = memory != NULL ? link_of(group, memory) : NULL;
 
-    if (link != NULL) {
-        link_close(group->gpus, link, group->size);
-        if (dp_group_barrier(group) != DP_OK) {
-            DP_DEBUG("GPU memory is released while others may use it");
-        }
+    if (link == NULL) {
+        device->release(memory);
+        return;
     }
-    device->release(memory);
+    link_close(group->gpus, link, group->size);
+    if (dp_group_barrier(group) != DP_OK) {
+        DP_DEBUG("ranks have left each other");
+    }
+    let_go(group, device, memory);
 }
 
 void *dp_gpu_peers_peer(const struct dp_group *group, const void *mine, int peer)

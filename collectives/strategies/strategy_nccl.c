@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/trace.h"
 #include "collectives/core/backoff.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/gpu/nccl_api.h"
@@ -52,6 +53,7 @@ static dp_status fail(struct nccl *nccl, const char *call, int result)
 /* Waits on the host until a call of the communicator has finished; returns its result. */
 static dp_status await(struct nccl *nccl, const char *call, int result)
 {
+    DP_AWAIT_RANKS();
     struct dp_backoff backoff = {.cancel = nccl->group->cancel, .spin_ns = nccl->group->spin_ns};
 
     while (result == DP_NCCL_IN_PROGRESS) {

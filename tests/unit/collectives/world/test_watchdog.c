@@ -262,6 +262,23 @@ static void who_runs_is_asked_for_its_stacks(void **state)
     end();
 }
 
+/* Also where half of the limit is shorter than the time between two looks. */
+static void each_time_without_progress_is_found(void **state)
+{
+    int when;
+    (void)state;
+
+    begin(4, false);
+    dp_watchdog_set_timeout(host.watchdog, 0.15);
+    for (int step = 1; step <= 3; step++) {
+        all_step(step);
+        assert_int_equal(look_for(LOOK_MS, &when), DP_WATCHDOG_FINE);
+        assert_int_equal(look_for(LOOK_MS, &when), DP_WATCHDOG_QUIET);
+    }
+    assert_int_equal(look_for(LOOK_MS, &when), DP_WATCHDOG_HUNG);
+    end();
+}
+
 static void a_failed_allocation_leaves_nothing(void **state)
 {
     const struct dp_trace_mark mark = {0};
@@ -336,6 +353,7 @@ int main(void)
         cmocka_unit_test(who_runs_is_asked_for_its_stacks),
         cmocka_unit_test(one_rank_at_a_time_may_report),
         cmocka_unit_test(the_ranks_of_a_host_know_that_the_job_ends),
+        cmocka_unit_test(each_time_without_progress_is_found),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
 

@@ -211,6 +211,25 @@ static void where_other_hosts_may_be_at_work_their_progress_counts(void **state)
     }
 }
 
+static void each_time_without_news_is_warned_of(void **state)
+{
+    int when;
+    (void)state;
+
+    begin(4, true);
+    for (int r = 0; r < RANKS; r++) {
+        put(r, DP_PHASE_OTHER, DP_PHASE_WAIT, 0, -1);
+    }
+    dp_watchdog_set_unseen(host.watchdog, 100.0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(look_for(60000, &when), DP_WATCHDOG_QUIET);
+        atomic_fetch_add(&host.questions[0].heard, 1);
+        assert_int_equal(look_for(40000, &when), DP_WATCHDOG_FINE);
+        atomic_fetch_add(&host.questions[0].heard, 1);
+    }
+    end();
+}
+
 /* Ranks of other hosts make progress all the time, but this host is not fine for long. */
 static void expect_hang_despite_news(void)
 {
@@ -458,6 +477,7 @@ int main(void)
         cmocka_unit_test(where_all_wait_for_each_other_the_limit_is_that_of_what_they_do),
         cmocka_unit_test(what_may_be_at_work_unseen_has_five_minutes),
         cmocka_unit_test(where_other_hosts_may_be_at_work_their_progress_counts),
+        cmocka_unit_test(each_time_without_news_is_warned_of),
         cmocka_unit_test(where_ranks_of_this_host_are_the_cause_progress_of_others_does_not_count),
         cmocka_unit_test(what_is_announced_may_take_five_times_as_long_but_at_least_half_a_minute),
         cmocka_unit_test(a_rank_that_beats_makes_progress),

@@ -50,8 +50,8 @@ def case_each_operator_changes_one_line_of_code():
 
 
 def case_the_list_of_equals_fits_the_sources():
-    text = (ROOT / "tests/mutation/equal.txt").read_text()
-    for block in text.split("\n\n"):
+    files = sorted((ROOT / "tests/mutation").glob("equal*.txt"))
+    for block in "\n\n".join(file.read_text() for file in files).split("\n\n"):
         lines = [line for line in block.splitlines() if line and line[0] != "#"]
         if not lines:
             continue

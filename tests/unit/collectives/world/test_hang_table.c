@@ -70,7 +70,7 @@ static void a_bucket_is_shown_in_a_step_only(void **state)
                                        .doing = "computing"};
     }
     stderr_begin();
-    dp_hang_table_report(rows, 3, false, 7.0);
+    dp_hang_table_report(rows, 3, false, 7.0, true);
     stderr_end();
     assert_non_null(strstr(stderr_text, "\n   0 h1         12      0 forward "));
     assert_non_null(strstr(stderr_text, "\n   1 h1         12      - forward "));

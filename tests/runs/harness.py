@@ -36,7 +36,8 @@ IDX_FILES = (
 build = pathlib.Path()  # the build folder; set by main()
 scratch = pathlib.Path()  # a fresh folder for each case; set by main()
 program = "ddp_train"  # what is started
-CROWDED = re.compile(r"\d+ ranks share \d+ cores? of this node")  # a warning on small machines
+CROWDED = re.compile(  # warnings on small machines, and on busy ones
+    r"\d+ ranks share \d+ cores? of this node|warning: ranks have not met for 60 s")
 # mpirun's own, now and then: where the agent that it starts on a host was quicker than itself, and
 # where it closes what its event loop still has.
 RACE = re.compile(r".*plm:[rs]sh: Warning: setpgid.*\n|\[warn\] Epoll .* Bad file descriptor\n")
@@ -76,7 +77,7 @@ class Result:
 
     @property
     def crowded(self):
-        """The warnings that there are fewer cores than ranks, which depends on the machine."""
+        """The warnings of too few cores, or too busy ones, which depend on the machine."""
         return [line for line in self.err.splitlines() if CROWDED.search(line)]
 
     @property

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/core/transport.h"
 #include "runtime/trainer/state/state.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -43,13 +44,14 @@ static size_t differ(const struct dp_trainer *a, const struct dp_trainer *b)
     return wrong;
 }
 
-/* Copies to a trainer that has trained nothing. */
-static size_t copy(struct dp_group *group, const struct small_run *run, struct dp_trainer *from)
+/* Copies to a trainer that has trained nothing, in a group of its own. */
+static size_t copy(const struct small_run *run, struct dp_trainer *from)
 {
+    struct dp_group *group = NULL;
     struct dp_trainer *to = NULL;
     size_t wrong;
 
-    if (small_run_trainer(run, group, BEFORE, &to) != DP_OK) {
+    if (dp_local_alone(&group) != DP_OK || small_run_trainer(run, group, BEFORE, &to) != DP_OK) {
         return 1;
     }
     wrong = differ(from, to) == 0;
@@ -60,19 +62,22 @@ static size_t copy(struct dp_group *group, const struct small_run *run, struct d
     wrong += to->state.step_params->applied != BEFORE;
     wrong += to->state.scaler.scale != 32.0;
     dp_trainer_destroy(to);
+    dp_group_destroy(group);
     return wrong;
 }
 
 /* The same to one that begins there, and trains both. */
-static size_t go_on(struct dp_group *group, const struct small_run *run, struct dp_trainer *from)
+static size_t go_on(const struct small_run *run, struct dp_trainer *from)
 {
     struct dp_step_report report = {0}, other = {0};
     struct small_run later = *run;
+    struct dp_group *group = NULL;
     struct dp_trainer *to = NULL;
     size_t wrong = 0;
 
     later.first_step = BEFORE;
-    if (small_run_trainer(&later, group, BEFORE + AFTER, &to) != DP_OK) {
+    if (dp_local_alone(&group) != DP_OK ||
+        small_run_trainer(&later, group, BEFORE + AFTER, &to) != DP_OK) {
         return 1;
     }
     wrong += dp_trainer_copy_state(to, from) != DP_OK;
@@ -82,6 +87,7 @@ static size_t go_on(struct dp_group *group, const struct small_run *run, struct 
         wrong += differ(from, to);
     }
     dp_trainer_destroy(to);
+    dp_group_destroy(group);
     return wrong;
 }
 
@@ -99,8 +105,8 @@ static size_t copy_and_go_on(struct dp_group *group, const void *arg)
     for (int step = 0; step < BEFORE; step++) {
         wrong += dp_trainer_step(from, &report) != DP_OK;
     }
-    wrong += copy(group, run, from);
-    wrong += narrow ? 0 : go_on(group, run, from); /* from rounded weights it goes another way */
+    wrong += copy(run, from);
+    wrong += narrow ? 0 : go_on(run, from); /* from rounded weights it goes another way */
     dp_trainer_destroy(from);
     return wrong;
 }

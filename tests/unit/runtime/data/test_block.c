@@ -52,6 +52,28 @@ static void decompressing_takes_little_memory_beside_the_block(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void a_block_that_ends_early_or_late_is_refused(void **state)
+{
+    static const struct {
+        uint32_t raw;
+        const char *why;
+    } cases[] = {{BYTES + 1, "too short"}, {BYTES - 1, "Destination buffer is too small"}};
+    struct dp_buffer stored = {NULL, 0}, memory = {NULL, 0};
+    struct dp_shard_block block = packed_block(&stored);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_problem problem;
+        const uint8_t *within = NULL;
+        block.raw = cases[i].raw;
+        assert_int_equal(dp_block_unpack(&block, stored.data, &memory, &within, &problem),
+                         DP_ERR_DATA);
+        assert_non_null(strstr(problem.text, cases[i].why));
+    }
+    dp_buffer_release(&stored);
+    dp_buffer_release(&memory);
+}
+
 /* Also where a sample is a byte. */
 static void a_block_has_as_many_bytes_as_its_samples(void **state)
 {
@@ -113,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompressing_takes_little_memory_beside_the_block),
+        cmocka_unit_test(a_block_that_ends_early_or_late_is_refused),
         cmocka_unit_test(pixels_have_the_bytes_that_their_head_says),
         cmocka_unit_test(a_block_has_as_many_bytes_as_its_samples),
     };

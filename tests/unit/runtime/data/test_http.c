@@ -418,8 +418,13 @@ static void requests_with_a_key_are_signed(void **state)
     assert_non_null(strstr(last_request, "User-Agent: lockstep/"));
     place.key = "the-key";
     place.secret = "the-secret";
-    place.token = "the-token";
     (void)snprintf(place.region, sizeof(place.region), "sa-east-1");
+    http = connection_to(&place);
+    assert_int_equal(get_on(http, "file", 0, 10).outcome, DP_HTTP_DONE);
+    dp_http_destroy(http);
+    assert_non_null(strstr(last_request, "Authorization: AWS4-HMAC-SHA256 Credential=the-key/"));
+    assert_null(strcasestr(last_request, "x-amz-security-token"));
+    place.token = "the-token";
     http = connection_to(&place);
     assert_int_equal(get_on(http, "file", 0, 10).outcome, DP_HTTP_DONE);
     assert_non_null(strstr(last_request, "Authorization: AWS4-HMAC-SHA256 Credential=the-key/"));

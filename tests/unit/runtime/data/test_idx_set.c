@@ -96,6 +96,29 @@ static void images_without_pixels_are_refused(void **state)
     }
 }
 
+/* Of bytes that a file can have, at most 2^63 - 1 without its header. */
+static void dimensions_are_impossible_where_no_file_has_so_many_bytes(void **state)
+{
+    static const struct {
+        unsigned dim[3];
+        const char *why;
+    } cases[] = {
+        {{331974727, 82443193, 337}, "has 16 bytes, but its header speaks of 9223372036854775823"},
+        {{1u << 21, 1u << 21, 1u << 21}, "has impossible dimensions"},
+        {{1u << 22, 1u << 21, 1u << 21}, "has impossible dimensions"},
+    };
+    static struct content content;
+    const struct dp_source_config config = config_of(H, W);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_set(false);
+        put_header(&content, 0x803, cases[i].dim, 3);
+        write_file(file_names[0], "", &content);
+        assert_source_refuses("idx", &config, DP_ERR_DATA, cases[i].why);
+    }
+}
+
 /* Three labels, of which the last one is that. */
 static void write_label(const char *name, unsigned last)
 {
@@ -177,6 +200,7 @@ int main(void)
         cmocka_unit_test(fashion_mnist_has_28_rows_of_28_pixels),
         cmocka_unit_test(files_to_test_with_are_taken_where_they_are),
         cmocka_unit_test(images_without_pixels_are_refused),
+        cmocka_unit_test(dimensions_are_impossible_where_no_file_has_so_many_bytes),
         cmocka_unit_test(a_folder_may_have_a_short_name),
         cmocka_unit_test(bytes_that_lack_are_counted),
         cmocka_unit_test(labels_are_below_the_number_of_classes),

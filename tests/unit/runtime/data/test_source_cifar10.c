@@ -162,7 +162,8 @@ static void damaged_and_missing_files_are_named(void **state)
     zeros[DP_CIFAR10_RECORD] = 10;
     write_bytes(folder, "data_batch_2.bin", zeros, sizeof(zeros));
     assert_source_refuses("cifar10", &config, DP_ERR_DATA,
-                          "data_batch_2.bin: image 1 (counted from 0): label 10 is not one of");
+                          "data_batch_2.bin: image 1 (counted from 0): label 10 is not one of 0 "
+                          "to 9: the file is damaged");
     write_set();
     remove_file(folder, "data_batch_1.bin");
     assert_source_refuses("cifar10", &config, DP_ERR_NOINPUT,

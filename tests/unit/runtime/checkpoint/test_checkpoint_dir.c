@@ -379,6 +379,30 @@ static void a_folder_whose_manifest_is_no_file_is_not_ours(void **state)
     assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
 }
 
+/* Of a longer one the first 4095 bytes count. */
+static void a_manifest_is_of_a_few_lines(void **state)
+{
+    enum { READ = 4095 };
+    char manifest[DP_PATH_BYTES], ours[1024], text[READ + 1];
+    size_t bytes;
+    (void)state;
+
+    assert_int_equal(save(1, 1), DP_OK);
+    (void)snprintf(manifest, sizeof(manifest), "%s",
+                   scratch_path("checkpoints/step-00000001/MANIFEST"));
+    bytes = (size_t)scratch_read(manifest, ours, sizeof(ours));
+    assert_in_range(bytes, 1, sizeof(ours) - 1);
+    for (size_t more = 0; more <= 1; more++) {
+        const size_t before = READ + more - bytes; /* of others */
+        memset(text, 'x', before);
+        text[before - 1] = '\n';
+        memcpy(text + before, ours, bytes);
+        scratch_write(manifest, text, before + bytes);
+        assert_int_equal(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")),
+                         more == 0);
+    }
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -400,6 +424,7 @@ int main(void)
         WITH_FOLDER(a_checkpoint_of_two_steps_is_not_whole),
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
         WITH_FOLDER(a_folder_whose_manifest_is_no_file_is_not_ours),
+        WITH_FOLDER(a_manifest_is_of_a_few_lines),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,7 +166,7 @@ static void check_quantize(const struct streams *streams, const float *x, size_t
     OK(streams->ref->ops->dequantize(streams->ref, wanted, expected, scales, block, count));
     EACH_STREAM(s, streams)
     {
-        y[count] = 99;
+        memset(y, 99, count + 1);
         OK(s->ops->quantize(s, y, found, x, block, count, &key));
         assert_int_equal(y[count], 99);
         assert_memory_equal(y, expected, count);
@@ -386,16 +386,19 @@ static void the_largest_are_those_of_the_reference(void **state)
 
     for (size_t n = 0; n < DP_COUNT(counts); n++) {
         const size_t count = counts[n];
-        float *x = of_many_sizes(count, 1), *same = zeros(count);
+        float *x = of_many_sizes(count, 1), *same = zeros(count), *near = zeros(count);
         for (size_t i = 0; i < count; i++) {
             same[i] = i % 5 == 0 ? -2.0f : i % 5 == 1 ? 2.0f : (float)(i % 3); /* many are equal */
+            near[i] = 1.0f + (float)(i * 7919 % 1500) * FLT_EPSILON; /* in their last bits */
         }
         for (size_t k = 0; k <= count; k += count / 4 + 1) {
             check_largest(*state, x, k, count);
             check_largest(*state, same, k, count);
+            check_largest(*state, near, k, count);
         }
         check_largest(*state, x, count, count);
         check_largest(*state, same, count, count);
+        dp_free(near);
         dp_free(same);
         dp_free(x);
     }

@@ -115,6 +115,23 @@ static void one_that_cannot_run_names_those_that_can(void **state)
     check_refused("shm", "shm");
 }
 
+/* One rank is one, too. */
+static void levels_keep_the_order_where_nodes_have_a_power_of_two_ranks(void **state)
+{
+    static const int apart[] = {0, 1, 2, 3, 4, 5, 6, 7}, together[8] = {0};
+    (void)state;
+
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        struct dp_group group = {.size = ranks, .nodes = ranks, .local_size = 1, .node_of = apart};
+        assert_true(dp_strategy_ordered("hier:outer=direct", &group));
+        group.nodes = 1;
+        group.local_size = ranks;
+        group.node_of = together;
+        assert_int_equal(dp_strategy_ordered("hier:outer=direct", &group),
+                         (ranks & (ranks - 1)) == 0);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -139,6 +156,7 @@ int main(void)
         cmocka_unit_test(those_that_share_are_listed),
         cmocka_unit_test(those_that_keep_the_order_are_named_where_another_one_is_wanted),
         cmocka_unit_test(one_that_cannot_run_names_those_that_can),
+        cmocka_unit_test(levels_keep_the_order_where_nodes_have_a_power_of_two_ranks),
     };
 
     return cmocka_run_group_tests_name("strategy_lists", tests, set_up, tear_down);

@@ -23,6 +23,7 @@ static struct {
     int singly;               /* tests of one message */
     bool fails;               /* a test of several finds the first one done, and a rank lost */
     int comms, windows;       /* that were freed */
+    int tools;                /* of those that list settings: begun, and not yet ended */
     bool no_window;           /* a node has no memory to share */
     bool no_blocks, no_turns; /* how the other rank does not sit on its node (node_rule.h) */
     int gathers;              /* of the seats of all */
@@ -255,15 +256,52 @@ int MPI_Abort(MPI_Comm comm, int code)
     return MPI_SUCCESS;
 }
 
-/* Settings cannot be listed, but be looked up by what Open MPI does not document. */
+/* A setting as it is listed; NULL: settings cannot be listed. And by what Open MPI does not
+ * document. */
+static const char *listed, *setting;
+
 int MPI_T_init_thread(int wanted, int *provided)
 {
     (void)wanted;
-    (void)provided;
-    return MPI_ERR_OTHER;
+    *provided = MPI_THREAD_SERIALIZED;
+    mpi.tools += listed != NULL;
+    return listed != NULL ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
 
-static const char *setting;
+int MPI_T_finalize(void)
+{
+    mpi.tools--;
+    return MPI_SUCCESS;
+}
+
+int MPI_T_cvar_get_index(const char *name, int *index)
+{
+    *index = 7;
+    return strcmp(name, "osc_sm_backing_directory") == 0 ? MPI_SUCCESS : MPI_T_ERR_INVALID_NAME;
+}
+
+int MPI_T_cvar_handle_alloc(int index, void *object, MPI_T_cvar_handle *handle, int *count)
+{
+    (void)object;
+    (void)handle;
+    *count = (int)strlen(listed) + 1;
+    mpi.tools += index == 7;
+    return index == 7 ? MPI_SUCCESS : MPI_T_ERR_INVALID_INDEX;
+}
+
+int MPI_T_cvar_read(MPI_T_cvar_handle handle, void *buffer)
+{
+    (void)handle;
+    memcpy(buffer, listed, strlen(listed) + 1);
+    return MPI_SUCCESS;
+}
+
+int MPI_T_cvar_handle_free(MPI_T_cvar_handle *handle)
+{
+    (void)handle;
+    mpi.tools--;
+    return MPI_SUCCESS;
+}
 
 int mca_base_var_find_by_name(const char *name, int *index);
 int mca_base_var_get_value(int index, void *value, void *source, const char **file);

@@ -191,6 +191,26 @@ static void some_thousand_pieces_are_given_back_at_most(void **state)
     (void)munmap(pages, pair);
 }
 
+static void memory_is_given_back_once(void **state)
+{
+    char *pages =
+        mmap(NULL, (size_t)2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+
+    assert_true(pages != MAP_FAILED);
+    for (int turn = 0; turn < 2; turn++) {
+        memset(pages, MARK, (size_t)2 * PAGE);
+        dp_left_memory_add(pages, PAGE);
+        if (turn == 0) {
+            dp_left_memory_add(pages + PAGE, PAGE);
+        }
+        dp_left_memory_drop();
+        assert_true(all_are(pages, PAGE, 0));
+        assert_true(all_are(pages + PAGE, PAGE, turn == 0 ? 0 : MARK));
+    }
+    (void)munmap(pages, (size_t)2 * PAGE);
+}
+
 /* It is the rank's own, which others do not reach, and is given back with the group. */
 static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
 {
@@ -248,20 +268,26 @@ static void the_watchdog_is_told_where_mpi_waits_for_ranks(void **state)
 /* It is looked up once in a process. */
 static void windows_lie_where_open_mpi_is_told_or_in_shared_memory(void **state)
 {
-    static char longest[DP_PATH_BYTES + 1];
+    static char longest[DP_PATH_BYTES], more[DP_PATH_BYTES + 1];
     static const struct {
-        const char *set, *folder;
-    } cases[] = {{"/x", "/x"}, {"", ""}, {NULL, ""}, {longest, "/dev/shm"}};
+        const char *set, *listed, *folder;
+    } cases[] = {{"/x", "/y", "/x"},       {"", NULL, ""},           {NULL, NULL, ""},
+                 {longest, "/y", longest}, {more, NULL, "/dev/shm"}, {more, "/y", "/y"},
+                 {more, longest, longest}, {more, more, "/dev/shm"}};
     int status;
     (void)state;
 
     memset(longest, 'x', sizeof(longest) - 1);
+    memset(more, 'x', sizeof(more) - 1);
     for (size_t i = 0; i < DP_COUNT(cases); i++) {
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             setting = cases[i].set;
-            _exit(unsetenv(FOLDER) != 0 || strcmp(dp_mpi_window_folder(), cases[i].folder) != 0);
+            listed = cases[i].listed;
+            mpi.tools = 0;
+            _exit(unsetenv(FOLDER) != 0 || strcmp(dp_mpi_window_folder(), cases[i].folder) != 0 ||
+                  mpi.tools != 0);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
@@ -289,6 +315,7 @@ int main(void)
         cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
         cmocka_unit_test(the_watchdog_is_told_where_mpi_waits_for_ranks),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
+        cmocka_unit_test(memory_is_given_back_once),
         cmocka_unit_test(some_thousand_pieces_are_given_back_at_most),
         cmocka_unit_test(a_job_that_cannot_go_on_is_ended_by_mpi),
     };

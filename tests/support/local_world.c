@@ -89,6 +89,30 @@ size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void 
     return wrong;
 }
 
+struct twice {
+    rank_body *body;
+    const void *arg;
+};
+
+static size_t run_twice(struct dp_group *group, const void *arg)
+{
+    const struct twice *t = arg;
+    size_t wrong = t->body(group, t->arg) + (dp_group_barrier(group) != DP_OK);
+    const size_t bytes = dp_mem_bytes(DP_MEM_COMM), live = dp_mem_live();
+
+    wrong += dp_group_barrier(group) != DP_OK;
+    wrong += t->body(group, t->arg) + (dp_group_barrier(group) != DP_OK);
+    wrong += dp_mem_bytes(DP_MEM_COMM) != bytes || dp_mem_live() != live;
+    return wrong + (dp_group_barrier(group) != DP_OK); /* until then nobody releases more */
+}
+
+size_t on_local_nodes_twice(int size, const int *node_of, rank_body *body, const void *arg)
+{
+    const struct twice twice = {body, arg};
+
+    return on_local_nodes(size, node_of, run_twice, &twice);
+}
+
 static int may_go_unnoticed;
 
 void let_allocations_fail_unnoticed(int most)

@@ -21,6 +21,9 @@ size_t on_local_ranks(int size, rank_body *body, const void *arg);
 /* The same with rank i on node node_of[i], numbered from 0 by their first ranks. */
 size_t on_local_nodes(int size, const int *node_of, rank_body *body, const void *arg);
 
+/* The same, twice on the same groups; memory that the second time leaves is an error, too. */
+size_t on_local_nodes_twice(int size, const int *node_of, rank_body *body, const void *arg);
+
 /* For the test itself, since it asserts: runs `body` while the first allocation fails, then while
  * the second one does, and so on, until no rank finds anything wrong. Each time all ranks end, and
  * nothing stays allocated. node_of: NULL: one node. */

@@ -146,42 +146,26 @@ void dp_expect_no_more(struct dp_expectation *e)
 }
 
 /* Only the publishing thread writes. */
-static void add_await(atomic_int *member, int more)
+static void add(atomic_int *count, int more)
 {
-    set_mark(member, atomic_load_explicit(member, memory_order_relaxed) + more);
+    set_mark(count, atomic_load_explicit(count, memory_order_relaxed) + more);
 }
 
-struct dp_trace_mark *dp_await_begins(void)
+atomic_int *dp_note_begins(enum dp_trace_note note)
 {
     struct dp_trace_mark *mark = published[DP_TRACE_WATCHDOG];
 
-    if (mark != NULL) {
-        add_await(&mark->awaits, 1);
+    if (mark == NULL) {
+        return NULL;
     }
-    return mark;
+    add(&mark->notes[note], 1);
+    return &mark->notes[note];
 }
 
-void dp_await_ends(struct dp_trace_mark *const *mark)
+void dp_note_ends(atomic_int *const *count)
 {
-    if (*mark != NULL) {
-        add_await(&(*mark)->awaits, -1);
-    }
-}
-
-struct dp_trace_mark *dp_await_one_begins(void)
-{
-    struct dp_trace_mark *mark = published[DP_TRACE_WATCHDOG];
-
-    if (mark != NULL) {
-        add_await(&mark->rounds, 1);
-    }
-    return mark;
-}
-
-void dp_await_one_ends(struct dp_trace_mark *const *mark)
-{
-    if (*mark != NULL) {
-        add_await(&(*mark)->rounds, -1);
+    if (*count != NULL) {
+        add(*count, -1);
     }
 }
 

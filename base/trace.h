@@ -70,6 +70,9 @@ void dp_span_close(struct dp_span *span);
  * to now. */
 void dp_trace_totals(uint64_t totals_ns[DP_PHASE_COUNT]);
 
+/* What a thread says of a block: see DP_NOTE(). */
+enum dp_trace_note { DP_NOTE_AWAITS_RANKS, DP_NOTE_AWAITS_ONE, DP_TRACE_NOTES };
+
 /*
  * Where a thread is, for others to read while it is there, even if it is stuck. It may lie in
  * memory that processes share; zeroed: the thread has opened no span yet.
@@ -84,8 +87,7 @@ struct dp_trace_mark {
     atomic_uint ended;            /* bits 1 << activity that ended; other: after a step only */
     atomic_uint_fast64_t beats;   /* dp_trace_beat() of any thread of its process */
     atomic_int expects_ms;        /* DP_EXPECT(); 0: nothing is said */
-    atomic_int awaits;            /* DP_AWAIT_RANKS() that hold */
-    atomic_int rounds;            /* DP_AWAIT_ONE() that hold */
+    atomic_int notes[DP_TRACE_NOTES]; /* DP_NOTE() that hold, of each kind */
 };
 
 /* Whom a mark is for. */
@@ -131,21 +133,20 @@ void dp_expect_no_more(struct dp_expectation *expectation);
 /* For the rest of the enclosing block the calling thread does nothing but wait for other ranks,
  * which the watchdog must not take for what keeps them waiting. As DP_PHASE_WAIT says in steps; but
  * its time is that of the span around it, and it is no progress. */
-#define DP_AWAIT_RANKS()                                                                  \
-    __attribute__((cleanup(dp_await_ends), unused)) struct dp_trace_mark *const DP_PASTE( \
-        dp_await_, __LINE__) = dp_await_begins()
-
-struct dp_trace_mark *dp_await_begins(void);
-void dp_await_ends(struct dp_trace_mark *const *mark);
+#define DP_AWAIT_RANKS() DP_NOTE(DP_NOTE_AWAITS_RANKS)
 
 /* The same, where ranks wait for one that works alone, and exchange messages now and then: spans in
  * there are no progress either. */
-#define DP_AWAIT_ONE()                                                                        \
-    __attribute__((cleanup(dp_await_one_ends), unused)) struct dp_trace_mark *const DP_PASTE( \
-        dp_await_, __LINE__) = dp_await_one_begins()
+#define DP_AWAIT_ONE() DP_NOTE(DP_NOTE_AWAITS_ONE)
 
-struct dp_trace_mark *dp_await_one_begins(void);
-void dp_await_one_ends(struct dp_trace_mark *const *mark);
+/* What either of these makes of its note. */
+#define DP_NOTE(note)                                                          \
+    __attribute__((cleanup(dp_note_ends), unused)) atomic_int *const DP_PASTE( \
+        dp_note_, __LINE__) = dp_note_begins(note)
+
+/* The count of notes that has grown; NULL: nobody watches. */
+atomic_int *dp_note_begins(enum dp_trace_note note);
+void dp_note_ends(atomic_int *const *count);
 
 /* A tool that shows spans while they are open, such as a profiler. `phase`: a text that stays. */
 struct dp_trace_tool {

@@ -67,15 +67,19 @@ static inline bool runs(const struct rank_state *r)
     return strchr("TtZX", r->now.state) == NULL || r->now.state == '\0';
 }
 
+static inline bool notes(const struct rank_state *r, enum dp_trace_note note)
+{
+    return atomic_load_explicit(&r->is.mark->notes[note], memory_order_relaxed) > 0;
+}
+
 static inline bool waits_in_rounds(const struct rank_state *r)
 {
-    return atomic_load_explicit(&r->is.mark->rounds, memory_order_relaxed) > 0;
+    return notes(r, DP_NOTE_AWAITS_ONE);
 }
 
 static inline bool waits(const struct rank_state *r)
 {
-    return (phase(r) == DP_PHASE_WAIT || waits_in_rounds(r) ||
-            atomic_load_explicit(&r->is.mark->awaits, memory_order_relaxed) > 0) &&
+    return (phase(r) == DP_PHASE_WAIT || waits_in_rounds(r) || notes(r, DP_NOTE_AWAITS_RANKS)) &&
            runs(r);
 }
 

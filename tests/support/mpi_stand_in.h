@@ -37,7 +37,7 @@ static struct {
 static void note_wait(void)
 {
     mpi.awaited++;
-    mpi.unsaid += atomic_load(&mpi.mark.awaits) == 0;
+    mpi.unsaid += atomic_load(&mpi.mark.notes[DP_NOTE_AWAITS_RANKS]) == 0;
 }
 
 static MPI_Request started(void)

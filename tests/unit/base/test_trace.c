@@ -190,7 +190,7 @@ static int awaits_within(const struct dp_trace_mark *mark)
 {
     DP_AWAIT_RANKS();
 
-    return atomic_load(&mark->awaits);
+    return atomic_load(&mark->notes[DP_NOTE_AWAITS_RANKS]);
 }
 
 static void *await_elsewhere(void *mark)
@@ -211,12 +211,12 @@ static void a_thread_that_waits_for_ranks_says_so_without_progress(void **state)
     {
         DP_AWAIT_RANKS();
         assert_int_equal(awaits_within(&mark), 2);
-        assert_int_equal(atomic_load(&mark.awaits), 1);
+        assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_RANKS]), 1);
     }
     assert_int_equal(pthread_create(&thread, NULL, await_elsewhere, &mark), 0);
     assert_int_equal(pthread_join(thread, &unseen), 0);
     assert_ptr_equal(unseen, &mark);
-    assert_int_equal(atomic_load(&mark.awaits), 0);
+    assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_RANKS]), 0);
     assert_int_equal(atomic_load(&mark.changes), 0);
     assert_int_equal(atomic_load(&mark.beats), 0);
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
@@ -229,11 +229,11 @@ static void rounds_of_waiting_are_marked_while_they_last(void **state)
 
     for (int i = 0; i < 2; i++) { /* at first nobody watches */
         DP_AWAIT_ONE();
-        assert_int_equal(atomic_load(&mark.rounds), i);
+        assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_ONE]), i);
         dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
     }
-    assert_int_equal(atomic_load(&mark.rounds), 0);
-    assert_int_equal(atomic_load(&mark.awaits), 0);
+    assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_ONE]), 0);
+    assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_RANKS]), 0);
     assert_int_equal(atomic_load(&mark.changes), 0);
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
 }

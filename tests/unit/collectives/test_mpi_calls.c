@@ -260,7 +260,7 @@ static void the_watchdog_is_told_where_mpi_waits_for_ranks(void **state)
     dp_group_release(group, memory);
     assert_int_equal(mpi.windows, 1);
     assert_int_equal(mpi.unsaid, 0);
-    assert_int_equal(atomic_load(&mpi.mark.awaits), 0);
+    assert_int_equal(atomic_load(&mpi.mark.notes[DP_NOTE_AWAITS_RANKS]), 0);
     dp_group_destroy(group);
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
 }

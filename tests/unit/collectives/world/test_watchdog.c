@@ -174,7 +174,8 @@ static void in_the_start_only_who_did_not_arrive_is_named(void **state)
         begin(4, false);
         for (int i = 0; i < RANKS; i++) {
             put(i, DP_PHASE_OTHER, DP_PHASE_OTHER, 0, -1);
-            atomic_store(&host.marks[i].awaits, cases[k].state == 'T' || i != 1);
+            atomic_store(&host.marks[i].notes[DP_NOTE_AWAITS_RANKS],
+                         cases[k].state == 'T' || i != 1);
         }
         host.doing[1].state = cases[k].state;
         assert_int_equal(look_for(310000, &when), DP_WATCHDOG_HUNG);

@@ -349,7 +349,7 @@ static int seconds_of_rounds(unsigned rounds, long long step, int most_s)
     int seconds = 0, when;
 
     for (int i = 0; i < RANKS; i++) {
-        atomic_store(&host.marks[i].rounds, (int)(rounds >> i & 1));
+        atomic_store(&host.marks[i].notes[DP_NOTE_AWAITS_ONE], (int)(rounds >> i & 1));
     }
     while (seconds < most_s && worst != DP_WATCHDOG_HUNG) {
         for (int i = 0; i < RANKS; i++) {

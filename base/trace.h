@@ -71,7 +71,7 @@ void dp_span_close(struct dp_span *span);
 void dp_trace_totals(uint64_t totals_ns[DP_PHASE_COUNT]);
 
 /* What a thread says of a block: see DP_NOTE(). */
-enum dp_trace_note { DP_NOTE_AWAITS_RANKS, DP_NOTE_AWAITS_ONE, DP_TRACE_NOTES };
+enum dp_trace_note { DP_NOTE_AWAITS_RANKS, DP_NOTE_AWAITS_ONE, DP_NOTE_BESIDE, DP_TRACE_NOTES };
 
 /*
  * Where a thread is, for others to read while it is there, even if it is stuck. It may lie in
@@ -139,7 +139,11 @@ void dp_expect_no_more(struct dp_expectation *expectation);
  * there are no progress either. */
 #define DP_AWAIT_ONE() DP_NOTE(DP_NOTE_AWAITS_ONE)
 
-/* What either of these makes of its note. */
+/* For the rest of the enclosing block the calling thread works beside ranks that wait for it only
+ * where they say so by DP_AWAIT_ONE(): otherwise its progress is not theirs. */
+#define DP_WORK_BESIDE() DP_NOTE(DP_NOTE_BESIDE)
+
+/* What these three make of their note. */
 #define DP_NOTE(note)                                                          \
     __attribute__((cleanup(dp_note_ends), unused)) atomic_int *const DP_PASTE( \
         dp_note_, __LINE__) = dp_note_begins(note)

@@ -14,16 +14,27 @@ static bool is_before(const struct dp_hang_row *a, const struct dp_hang_row *b)
            (a->step < b->step || (a->step == b->step && a->bucket < b->bucket));
 }
 
+/* Whether nobody waits for it. */
+static bool is_aside(const struct dp_hang_row *rows, int count, const struct dp_hang_row *r)
+{
+    for (int i = 0; r->beside && i < count; i++) {
+        if (rows[i].rounds) {
+            return false;
+        }
+    }
+    return r->idles || r->beside;
+}
+
 static bool is_missing(const struct dp_hang_row *rows, int count, const struct dp_hang_row *r)
 {
-    if (r->idles) {
+    if (is_aside(rows, count, r)) {
         return false;
     }
     if (!r->waits) {
         return true;
     }
     for (int i = 0; i < count; i++) {
-        if (!rows[i].idles && !rows[i].waits) {
+        if (!is_aside(rows, count, &rows[i]) && !rows[i].waits) {
             return false; /* that one is the cause, and r may wait for it */
         }
     }

@@ -2,8 +2,8 @@
  * hang_table.h - where the ranks of a job are that makes no progress, and which of them is the
  * cause: of one host, or of all (hang_gather.h).
  *
- * A rank that waits for others is not the cause; one that does anything else, or is stopped, is.
- * Where all wait, those that have come less far are.
+ * A rank that waits for others is not the cause, nor is one that nobody waits for; one that does
+ * anything else, or is stopped, is. Where all wait, those that have come less far are.
  */
 #ifndef DP_COLLECTIVES_WORLD_HANG_TABLE_H
 #define DP_COLLECTIVES_WORLD_HANG_TABLE_H
@@ -16,9 +16,11 @@ enum { DP_HANG_STACKS = 2048 };
 /* One rank; plain bytes, which hosts of one architecture exchange. */
 struct dp_hang_row {
     int rank;
-    bool known; /* false: it did not answer; then only `rank` and `host` are set */
-    bool waits; /* it runs, and waits for other ranks */
-    bool idles; /* it runs, and waits for work that need not come */
+    bool known;  /* false: it did not answer; then only `rank` and `host` are set */
+    bool waits;  /* it runs, and waits for other ranks */
+    bool idles;  /* it runs, and waits for work that need not come */
+    bool beside; /* it runs, and works for ranks that wait in rounds (DP_WORK_BESIDE()) */
+    bool rounds; /* it waits so, or is stopped there */
     char host[64];
     int activity;           /* enum dp_phase */
     char phase[16];         /* "outside" where it is in no span */

@@ -100,7 +100,7 @@ static void follow(struct dp_watchdog *w, struct rank_state *r)
     r->changes = changes;
     r->beats = beats;
     r->moved_ns = w->clock_ns;
-    w->moved_ns = w->clock_ns;
+    w->moved_ns = dp_watchdog_is_aside(w, r) ? w->moved_ns : w->clock_ns;
     w->ended |= atomic_load_explicit(&mark->ended, memory_order_relaxed);
     if (activity != r->activity || step != r->step) {
         const uint64_t took_ns = w->clock_ns - r->begin_ns;
@@ -272,6 +272,8 @@ static void describe(const struct dp_watchdog *w, const struct rank_state *r,
                                 .known = true,
                                 .waits = waits(r),
                                 .idles = idles(r),
+                                .beside = works_beside(r),
+                                .rounds = waits_in_rounds(r),
                                 .activity = r->activity,
                                 .step = r->step,
                                 .bucket = bucket(r),

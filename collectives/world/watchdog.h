@@ -26,6 +26,8 @@
  *   parts of known length   links, strategies and so on, which are measured
  *   the caller's own code   none
  *   idle: no work has come  none; the other ranks of the host have theirs
+ *   beside steps            the same, and what it does is no progress of theirs, until they wait
+ *   (DP_WORK_BESIDE())      for it: while they do, one of them that stops is not seen
  *
  * Time in which this process did not run, as when the whole job is suspended, does not count. Nor
  * does time in which a debugger holds a rank.

@@ -74,6 +74,23 @@ static bool is_announced(const struct rank_state *r)
     return atomic_load_explicit(&r->is.mark->expects_ms, memory_order_relaxed) > 0;
 }
 
+bool dp_watchdog_is_aside(const struct dp_watchdog *w, const struct rank_state *r)
+{
+    bool works = false;
+
+    if (idles(r) || !works_beside(r)) {
+        return idles(r);
+    }
+    for (int i = 0; i < w->count; i++) {
+        const struct rank_state *other = &w->ranks[i];
+        if (waits_in_rounds(other)) {
+            return false;
+        }
+        works = works || !(idles(other) || works_beside(other));
+    }
+    return works;
+}
+
 /* In a start it is not always said that a rank waits. */
 bool dp_watchdog_waits_unseen(const struct dp_watchdog *w)
 {
@@ -81,7 +98,7 @@ bool dp_watchdog_waits_unseen(const struct dp_watchdog *w)
 
     for (int i = 0; i < w->count; i++) {
         const struct rank_state *r = &w->ranks[i];
-        if (idles(r)) {
+        if (dp_watchdog_is_aside(w, r)) {
             continue;
         }
         if (!runs(r) || is_announced(r) || r->activity == DP_PHASE_STEP ||
@@ -106,9 +123,9 @@ static double limit_of(const struct dp_watchdog *w, const struct rank_state *r)
     return r->activity == DP_PHASE_STEP ? dp_watchdog_step_limit_s(w) : other_limit_s(w, r);
 }
 
-/* A rank that is stopped or idle has no say, nor has one that waits while another rank of this host
- * is stopped or does anything else: whatever it waits for, all wait for that one. Where all wait,
- * as in a sum that takes long on a busy machine, or for another host, all have. */
+/* A rank that is stopped or aside has no say, nor has one that waits while another rank of this
+ * host is stopped or does anything else: whatever it waits for, all wait for that one. Where all
+ * wait, as in a sum that takes long on a busy machine, or for another host, all have. */
 double dp_watchdog_limit_s(const struct dp_watchdog *w)
 {
     double limit = 0.0, waiting = 0.0;
@@ -123,7 +140,7 @@ double dp_watchdog_limit_s(const struct dp_watchdog *w)
         stands += stopped(r);
         if (waits(r)) {
             waiting = fmax(waiting, limit_of(w, r));
-        } else if (!stopped(r) && !idles(r)) {
+        } else if (!stopped(r) && !dp_watchdog_is_aside(w, r)) {
             limit = fmax(limit, limit_of(w, r));
         }
     }

@@ -72,6 +72,12 @@ static inline bool notes(const struct rank_state *r, enum dp_trace_note note)
     return atomic_load_explicit(&r->is.mark->notes[note], memory_order_relaxed) > 0;
 }
 
+/* Whether it works for ranks that wait in rounds, and for no others. */
+static inline bool works_beside(const struct rank_state *r)
+{
+    return notes(r, DP_NOTE_BESIDE) && runs(r);
+}
+
 static inline bool waits_in_rounds(const struct rank_state *r)
 {
     return notes(r, DP_NOTE_AWAITS_ONE);
@@ -98,6 +104,9 @@ static inline bool has_stepped(const struct dp_watchdog *w)
 {
     return has_ended(w, DP_PHASE_STEP);
 }
+
+/* Whether nobody waits for that rank, as far as is seen here: it idles, or works beside others. */
+bool dp_watchdog_is_aside(const struct dp_watchdog *watchdog, const struct rank_state *rank);
 
 /* Whether all ranks of this host wait for what other hosts may be doing, or start. */
 bool dp_watchdog_waits_unseen(const struct dp_watchdog *watchdog);

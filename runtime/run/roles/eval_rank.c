@@ -252,6 +252,7 @@ static dp_status give_up(struct dp_eval_rank *e)
 dp_status dp_eval_rank_break_off(struct dp_eval_rank *e)
 {
     DP_SPAN(DP_PHASE_EVALUATE, (int64_t)e->step);
+    DP_AWAIT_ONE();
 
     e->pending = false;
     return leads(e) ? give_up(e) : DP_OK;
@@ -323,6 +324,8 @@ dp_status dp_eval_rank_take(struct dp_eval_rank *e, enum dp_eval_patience patien
 
 dp_status dp_eval_rank_end(struct dp_eval_rank *e, dp_status status)
 {
+    DP_AWAIT_ONE();
+
     if (!leads(e)) {
         return DP_OK;
     }

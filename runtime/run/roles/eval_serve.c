@@ -65,6 +65,7 @@ static bool stops(void *server)
  * takes part in whatever other ranks report. Errors: of messages. */
 static dp_status evaluate(struct server *s, uint64_t step)
 {
+    DP_WORK_BESIDE();
     const uint64_t begin_ns = dp_now_ns();
     struct dp_log_capture capture;
     dp_status status;

@@ -2,17 +2,20 @@
 those of a run without it; what it finds belongs to the right step; runs end, stop and go on as
 others do.
 """
+import math
 import os
 import re
 import signal
 
 import harness
-from harness import (CONV_LAYERS, begin, check, metrics, mlp_layers, run_json, same, small_cfg,
-                     steps_done, train, train_well)
+from harness import (CONV_LAYERS, begin, check, idx_bytes, metrics, mlp_layers, run_json, same,
+                     small_cfg, steps_done, train, train_well)
 from refusals import side_by_side
 
 EVALUATOR = ("--set", "train.eval_rank=true")
 NORM_LAYERS = CONV_LAYERS.replace("    - relu: {}\n", "    - batchnorm: {}\n    - relu: {}\n", 1)
+SLOW_LAYERS = ("    - conv2d: {filters: 64, kernel: 3, padding: 1}\n    - relu: {}\n" * 2
+               + "    - flatten: {}\n    - dense: {units: 10}\n")
 FOUND = ("step", "epoch", "train_loss", "test_loss", "test_accuracy")
 
 
@@ -157,6 +160,24 @@ def case_an_evaluator_that_stands_still_ends_the_job_and_is_named():
     same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
     check(re.search(r"did not arrive: rank 2 \(\S+\): stopped by a signal, phase \w+; the job",
                     result.errors[0]), f"it is not named alone:\n{result}")
+
+
+def case_a_trainer_that_stands_still_is_named_while_the_evaluator_works():
+    # From step 24 on it evaluates for many seconds; the next result is due after step 48.
+    rows, data = 300000, harness.small_data(harness.scratch / "many")
+    for name, dims in zip(harness.IDX_FILES[2:], ((rows, 8, 8), (rows,))):
+        (data / name).write_bytes(idx_bytes(0x801 + len(dims) - 1, dims, bytes(math.prod(dims))))
+    cfg = small_cfg(SLOW_LAYERS, data=data)
+    for fault, ranks in (("stop:rank=1,step=44;slow:rank=0,ms=50", 3),
+                         ("stop:rank=0,step=44;slow:rank=0,ms=50", 2)):
+        result = train(cfg, *EVALUATOR, *harness.known_baseline(), *setting(
+            train__hang_timeout_s=2, train__steps=1000, train__eval_every=2), "--out",
+            harness.scratch / f"out-{ranks}", ranks=ranks, env={"DP_FAULT": fault})
+        same((result.code, len(result.errors)), (76, 1), f"exit code and errors of\n{result}\n")
+        check(re.search(rf"did not arrive: rank {ranks - 2} \(\S+\): stopped by a signal, "
+                        r"phase \w+; the job", result.errors[0]), f"not named alone:\n{result}")
+        check(re.search(rf"\n +{ranks - 1} \S+ +0 +- (?!idle )", result.err),
+              f"the evaluator had done its work:\n{result}")
 
 
 def case_what_cannot_be_is_refused_with_one_line():

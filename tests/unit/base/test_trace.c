@@ -222,17 +222,20 @@ static void a_thread_that_waits_for_ranks_says_so_without_progress(void **state)
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
 }
 
-static void rounds_of_waiting_are_marked_while_they_last(void **state)
+static void what_a_thread_says_of_a_block_is_marked_while_it_lasts(void **state)
 {
     struct dp_trace_mark mark = {.open = 0};
     (void)state;
 
     for (int i = 0; i < 2; i++) { /* at first nobody watches */
         DP_AWAIT_ONE();
+        DP_WORK_BESIDE();
         assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_ONE]), i);
+        assert_int_equal(atomic_load(&mark.notes[DP_NOTE_BESIDE]), i);
         dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
     }
     assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_ONE]), 0);
+    assert_int_equal(atomic_load(&mark.notes[DP_NOTE_BESIDE]), 0);
     assert_int_equal(atomic_load(&mark.notes[DP_NOTE_AWAITS_RANKS]), 0);
     assert_int_equal(atomic_load(&mark.changes), 0);
     dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
@@ -261,7 +264,7 @@ int main(void)
         cmocka_unit_test(threads_keep_their_own_times),
         cmocka_unit_test(a_thread_that_waits_for_ranks_says_so_without_progress),
         cmocka_unit_test(any_thread_beats_for_its_process_which_says_what_to_expect),
-        cmocka_unit_test(rounds_of_waiting_are_marked_while_they_last),
+        cmocka_unit_test(what_a_thread_says_of_a_block_is_marked_while_it_lasts),
         cmocka_unit_test(every_phase_has_a_text_of_its_own),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

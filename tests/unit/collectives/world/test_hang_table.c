@@ -77,11 +77,36 @@ static void a_bucket_is_shown_in_a_step_only(void **state)
     assert_non_null(strstr(stderr_text, "\n   2 h1         12      - forward "));
 }
 
+/* Rank 0 and 1 are of one host, rank 2 is alone on another. */
+static void who_works_beside_is_named_only_where_a_rank_waits_for_it(void **state)
+{
+    struct dp_hang_row rows[3] = {{.rank = 0, .known = true, .waits = true, .host = "h1"},
+                                  {.rank = 1, .known = true, .host = "h1"},
+                                  {.rank = 2, .known = true, .beside = true, .host = "h2"}};
+    (void)state;
+
+    for (int rounds = 0; rounds < 2; rounds++) {
+        rows[0].rounds = rounds == 1;
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(dp_hang_table_blames(rows, 3, rank),
+                             rank == 1 || (rank == 2 && rounds == 1));
+        }
+    }
+    rows[0].rounds = false;
+    rows[1].waits = true;
+    rows[0].activity = rows[1].activity = DP_PHASE_STEP;
+    rows[0].step = 2;
+    rows[1].step = 1; /* it has come less far */
+    assert_true(dp_hang_table_blames(rows, 3, 1));
+    assert_false(dp_hang_table_blames(rows, 3, 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_does_not_answer_is_named_and_all_that_wait_are_not),
         cmocka_unit_test(a_bucket_is_shown_in_a_step_only),
+        cmocka_unit_test(who_works_beside_is_named_only_where_a_rank_waits_for_it),
     };
 
     return cmocka_run_group_tests_name("hang_table", tests, NULL, NULL);

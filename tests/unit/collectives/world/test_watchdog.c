@@ -55,6 +55,81 @@ static void a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others(
     end();
 }
 
+/* For so many seconds rank 6 works beside the others; until the host hangs. */
+static int seconds_beside(int most_s)
+{
+    enum dp_watchdog_finding worst = DP_WATCHDOG_FINE;
+    int seconds = 0, when;
+
+    atomic_store(&host.marks[2].notes[DP_NOTE_BESIDE], 1);
+    while (seconds < most_s && worst != DP_WATCHDOG_HUNG) {
+        put(2, DP_PHASE_EVALUATE, seconds % 2 == 0 ? DP_PHASE_FORWARD : DP_PHASE_EVALUATE, 0, -1);
+        worst = look_for(1000, &when);
+        seconds++;
+    }
+    return seconds;
+}
+
+/* Rank 4 takes steps, alone or with rank 5, which is stopped, or rank 4 is. */
+static void a_rank_that_works_beside_others_hides_no_hang_of_theirs(void **state)
+{
+    (void)state;
+
+    for (int culprit = 0; culprit < 2; culprit++) {
+        for (int k = 0; k < 4; k++) {
+            begin(6, k % 2 == 1);
+            dp_watchdog_set_timeout(host.watchdog, 4.0);
+            train_steps(100);
+            put(1 - culprit, k < 2 ? DP_PHASE_STEP : DP_PHASE_IDLE,
+                k < 2 ? DP_PHASE_WAIT : DP_PHASE_IDLE, 5, 1);
+            host.doing[culprit].state = 'T';
+            assert_in_range(seconds_beside(400), 4, 5);
+            assert_true(blames(4 + culprit));
+            assert_false(blames(5 - culprit));
+            assert_false(blames(6));
+            end();
+        }
+    }
+}
+
+static void who_waits_for_a_rank_beside_sees_its_progress_and_its_hang(void **state)
+{
+    static const int activities[] = {DP_PHASE_EVALUATE, DP_PHASE_IDLE}; /* of ranks 4 and 5 */
+    int when;
+    (void)state;
+
+    for (size_t k = 0; k < DP_COUNT(activities); k++) { /* or nobody else is at work */
+        begin(4, false);
+        train_steps(100);
+        for (int i = 0; i < 2; i++) {
+            put(i, activities[k], k == 0 ? DP_PHASE_WAIT : DP_PHASE_IDLE, 5, -1);
+            atomic_store(&host.marks[i].notes[DP_NOTE_AWAITS_ONE], k == 0);
+        }
+        assert_int_equal(seconds_beside(400), 400);
+        assert_int_equal(look_for(70000, &when), DP_WATCHDOG_HUNG);
+        assert_true(k == 1 || blames(6));
+        end();
+    }
+}
+
+static void what_is_waited_for_unseen_may_take_long_beside_a_rank(void **state)
+{
+    int when;
+    (void)state;
+
+    begin(4, true);
+    train_steps(100);
+    put(0, DP_PHASE_CHECKPOINT, DP_PHASE_WAIT, 5, -1);
+    put(1, DP_PHASE_CHECKPOINT, DP_PHASE_WAIT, 5, -1);
+    for (int s = 0; s < 400; s++) {
+        atomic_fetch_add(&host.questions[0].heard, 1);
+        (void)seconds_beside(1);
+        assert_int_equal(look_for(LOOK_MS, &when), DP_WATCHDOG_FINE);
+    }
+    assert_in_range(seconds_beside(400), 299, 301);
+    end();
+}
+
 static void the_first_rank_that_runs_reports(void **state)
 {
     static const struct {
@@ -346,6 +421,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_work_neither_hangs_nor_lengthens_the_limit_of_others),
+        cmocka_unit_test(a_rank_that_works_beside_others_hides_no_hang_of_theirs),
+        cmocka_unit_test(who_waits_for_a_rank_beside_sees_its_progress_and_its_hang),
+        cmocka_unit_test(what_is_waited_for_unseen_may_take_long_beside_a_rank),
         cmocka_unit_test(the_first_rank_that_runs_reports),
         cmocka_unit_test(the_rank_that_did_not_arrive_is_named_with_what_it_does),
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),

@@ -55,7 +55,6 @@ static int watch_more(struct dp_local_peers *peers)
         }
         peer->over = !peer->watched;
     }
-    peers->fewer = false;
     return -1;
 }
 
@@ -67,7 +66,6 @@ void dp_local_peers_watch(struct dp_local_peers *peers)
             peer->watched = dp_process_watch(&peer->watch, peer->id);
         }
     }
-    peers->fewer = true;
     (void)watch_more(peers); /* one that is dead already is found again */
 }
 
@@ -84,9 +82,9 @@ static int look(struct dp_local_peers *peers)
         }
         dp_process_unwatch(&peer->watch);
         peer->watched = false;
-        peer->over = peers->fewer = true;
+        peer->over = true;
     }
-    return peers->fewer ? watch_more(peers) : -1;
+    return watch_more(peers);
 }
 
 int dp_local_peers_lost(struct dp_local_peers *peers)

@@ -40,7 +40,6 @@ struct dp_local_peer {
 struct dp_local_peers {
     int self, size;
     struct dp_local_peer *peers; /* owned; [size] */
-    bool fewer;                  /* than DP_LOCAL_PEERS_WATCHED may be watched */
 };
 
 /* Knows of no rank yet. Errors: DP_ERR_NOMEM. */

@@ -36,25 +36,26 @@ struct dp_winograd_plan {
     size_t across, down, tiles; /* of an image, and of the batch */
     size_t block;               /* tiles at a time */
     size_t v_gap, m_gap;        /* floats from point to point in a block's arrays */
+    size_t u_gap;               /* and in transformed weights and the sums of their gradient */
     size_t weights;             /* floats of transformed weights */
     size_t part_floats;         /* of a thread's own scratch */
 
-    float *u;    /* [points, in_c, out_c]: transformed weights */
-    float *zero; /* in_c zeros: the pixels outside the image */
+    float *u;    /* [points, in_c, out_c], points u_gap apart: transformed weights */
+    float *zero; /* [in_w, in_c] zeros: a row outside the image */
     float *part; /* by thread */
     float matrix[DP_WINOGRAD_SIDE][DP_WINOGRAD_KERNEL]; /* G */
 };
 
 /* A thread's scratch. */
 struct dp_winograd_part {
-    float *v;    /* [points, block, in_c], points v_gap apart */
-    float *m;    /* [points, block, out_c], m_gap apart: of results, or of dy */
-    float *sums; /* [points, out_c, in_c]: the gradient of transformed weights */
+    float *v;    /* [points, in_c / LANES, block, LANES], points v_gap apart */
+    float *m;    /* [points, out_c / LANES, block, LANES], m_gap apart: of results, or of dy */
+    float *sums; /* [points, out_c, in_c], u_gap apart: the gradient of transformed weights */
     float *bias; /* [out_c] */
 };
 
 struct dp_winograd_code {
-    /* Transforms the weights of channels [begin, end) of in_c. */
+    /* Transforms the weights of channels [begin, end) of in_c, multiples of DP_WINOGRAD_UNIT. */
     void (*weights)(const struct dp_winograd_plan *plan, size_t begin, size_t end);
     /* Computes the result of tiles [begin, end), a block at most. */
     void (*convolve)(const struct dp_winograd_plan *plan, const struct dp_winograd_part *part,

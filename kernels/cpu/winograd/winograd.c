@@ -95,7 +95,8 @@ static struct dp_winograd_plan plan_of(const struct dp_window *w, unsigned use)
     p.block = p.block > 0 ? p.block : DP_WINOGRAD_TILES;
     p.v_gap = p.block * p.in_c + DP_WINOGRAD_EXTRA;
     p.m_gap = p.block * p.out_c + DP_WINOGRAD_EXTRA;
-    p.weights = DP_WINOGRAD_POINTS * p.in_c * p.out_c;
+    p.u_gap = p.in_c * p.out_c + DP_WINOGRAD_EXTRA;
+    p.weights = DP_WINOGRAD_POINTS * p.u_gap;
     p.part_floats = DP_WINOGRAD_POINTS * (p.v_gap + p.m_gap);
     if ((use & DP_CONV_BACKWARD_WEIGHTS) != 0) {
         p.part_floats += p.weights + p.out_c;
@@ -118,7 +119,7 @@ size_t dp_winograd_bytes(const struct dp_window *w, unsigned use, int threads)
     const struct dp_winograd_plan p = plan_of(w, use);
     const size_t shared = (use & DP_CONV_BACKWARD_WEIGHTS) != 0 ? 0 : p.weights;
 
-    return (shared + p.in_c + (size_t)threads * p.part_floats) * sizeof(float);
+    return (shared + p.in_w * p.in_c + (size_t)threads * p.part_floats) * sizeof(float);
 }
 
 double dp_winograd_share(const struct dp_window *w)
@@ -136,7 +137,7 @@ static void weights_part(void *context, int part, int parts)
     const struct dp_winograd_plan *p = context;
     size_t begin, end;
 
-    dp_part(p->in_c, 1, part, parts, &begin, &end);
+    dp_part(p->in_c, DP_WINOGRAD_UNIT, part, parts, &begin, &end);
     p->code->weights(p, begin, end);
 }
 
@@ -184,7 +185,7 @@ static void gradients_part(void *context, int part, int parts)
 
     dp_part(p->out_c, 1, part, parts, &begin, &end);
     for (size_t i = 0; i < DP_WINOGRAD_POINTS; i++) {
-        const size_t at = i * p->in_c * p->out_c;
+        const size_t at = i * p->u_gap;
         add_parts(p, at + begin * p->in_c, at + end * p->in_c, g->threads);
     }
     p->code->gradients(p, part_of(p, 0).sums, begin, end);
@@ -213,8 +214,8 @@ void dp_winograd_run(const struct dp_winograd *call, int threads)
     p.tiles = call->rows * p.down * p.across;
     p.u = call->scratch;
     p.zero = p.u + (sums ? 0 : p.weights);
-    p.part = p.zero + p.in_c;
-    memset(p.zero, 0, p.in_c * sizeof(float));
+    p.part = p.zero + p.in_w * p.in_c;
+    memset(p.zero, 0, p.in_w * p.in_c * sizeof(float));
     fill_matrix(&p);
     if (!sums) {
         dp_parallel_parts(threads, weights_part, &p);

@@ -37,8 +37,16 @@ TARGET static void convolve(const struct dp_winograd_plan *p, const struct dp_wi
     const float *bias = (call->use & DP_CONV_FORWARD) != 0 ? call->bias : NULL;
     float *result = back ? call->x : call->y;
 
+    struct fetch fetch = {.array = result,
+                          .height = p->out_h,
+                          .width = p->out_w,
+                          .channels = p->out_c,
+                          .writes = true,
+                          .next = tile_at(p, begin),
+                          .tiles = end - begin};
+
     transform_input(p, back ? call->y : call->x, part->v, begin, end);
-    products(p, part->v, part->m, end - begin);
+    products(p, part->v, part->m, end - begin, &fetch);
     if (p->step == 2) {
         results(p, part->m, result, bias, begin, end, 2);
     } else {
@@ -49,13 +57,21 @@ TARGET static void convolve(const struct dp_winograd_plan *p, const struct dp_wi
 TARGET static void sum(const struct dp_winograd_plan *p, const struct dp_winograd_part *part,
                        size_t begin, size_t end)
 {
+    const size_t after = p->tiles - end; /* the next block's pixels are fetched */
+    struct fetch fetch = {.array = p->call->x,
+                          .height = p->in_h,
+                          .width = p->in_w,
+                          .channels = p->in_c,
+                          .next = tile_at(p, end),
+                          .tiles = after < p->block ? after : p->block};
+
     transform_input(p, p->call->x, part->v, begin, end);
     if (p->step == 2) {
         spread_all(p, p->call->y, part->m, part->bias, begin, end, 2);
     } else {
         spread_all(p, p->call->y, part->m, part->bias, begin, end, 4);
     }
-    add_sums(p, part->v, part->m, part->sums, end - begin);
+    add_sums(p, part->v, part->m, part->sums, end - begin, &fetch);
 }
 
 TARGET static void gradients(const struct dp_winograd_plan *p, const float *sums, size_t begin,

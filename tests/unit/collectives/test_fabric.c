@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 /* ---- in the place of MPI's ---- */
 
 static const char *const *variables; /* of the library, up to NULL */
+static bool uncounted;               /* nobody can say how many */
 static int lists, lists_ended;       /* of variables that were begun */
 
 int MPI_T_init_thread(int wanted, int *provided)
@@ -40,17 +42,26 @@ int MPI_T_cvar_get_num(int *count)
     for (*count = 0; variables != NULL && variables[*count] != NULL;) {
         ++*count;
     }
-    return MPI_SUCCESS;
+    return uncounted ? MPI_ERR_OTHER : MPI_SUCCESS;
 }
 
 int MPI_T_cvar_get_info(int index, char *name, int *name_bytes, int *verbosity, MPI_Datatype *type,
                         MPI_T_enum *kinds, char *text, int *text_bytes, int *bind, int *scope)
 {
-    (void)verbosity, (void)type, (void)kinds, (void)text, (void)text_bytes, (void)bind, (void)scope;
+    (void)verbosity, (void)type, (void)kinds, (void)bind, (void)scope;
+    assert_true(text == NULL && *text_bytes == 0);
     if (variables[index][0] == '-') { /* of a component that is closed */
         return MPI_T_ERR_INVALID_INDEX;
     }
     (void)snprintf(name, (size_t)*name_bytes, "%s", variables[index]);
+    return MPI_SUCCESS;
+}
+
+static const char *full_version = "";
+
+int MPI_Get_library_version(char *version, int *resultlen)
+{
+    *resultlen = snprintf(version, MPI_MAX_LIBRARY_VERSION_STRING, "%s", full_version);
     return MPI_SUCCESS;
 }
 
@@ -94,11 +105,17 @@ static void what_is_not_known_has_no_name(void **state)
 {
     static const char *const nothing[] = {NULL};
     static const char *const both[] = {"pml_ob1", "pml_ucx", "btl_tcp", NULL};
+    static const char *const with_ob1[] = {"pml_ob1", "pml_cm", "btl_tcp", "mtl_ofi", NULL};
+    static const char *const with_ucx[] = {"pml_ucx", "pml_cm", "mtl_ofi", NULL};
+    static const char *const without[] = {"btl_tcp", "mtl_ofi", NULL};
     static const char *const alone[] = {"pml_ob1", "btl_self", NULL};
     (void)state;
 
     expect(nothing, 2, none, "", false);
     expect(both, 2, none, "", false);
+    expect(with_ob1, 2, none, "", false);
+    expect(with_ucx, 2, none, "", false);
+    expect(without, 2, none, "", false);
     expect(alone, 1, none, "", false);
     expect(alone, 2, none, "", false);
 }
@@ -145,14 +162,64 @@ static void components_are_files_or_parts_of_the_library(void **state)
     static const char *const parts[] = {"pml_cm_major_version",   "pml_cm_minor_version",
                                         "-pml_ob1_major_version", "mtl_psm_major_version",
                                         "mpi_show_handle_leaks",  NULL};
-    static const char *const nothing[] = {NULL};
+    static const char *const cm_alone[] = {"pml_cm_major_version", NULL};
+    static const char *const ucx[] = {"pml_ucx_major_version", NULL};
     (void)state;
 
     assert_int_equal(unsetenv("UCX_TLS") | unsetenv("FI_PROVIDER"), 0);
     expect_found("mca_pml_ob1.so", "mca_btl_tcp.so", NULL, "TCP between nodes");
     expect_found("mca_mtl_psm2.so", "mca_pml_cm.so", NULL, "PSM2");
-    expect_found("mca_mtl_ofi.so", "pml_ob1.so", parts, "PSM");
-    expect_found("mca_mtl_ofi.so", "mca_coll_tuned.so", nothing, "");
+    expect_found("mca_mtl_ofi.so", "mcaxpml_ob1.so", parts, "PSM");
+    expect_found("mca_pmlxob1.so", "pml_ob1.so", ucx, "UCX");
+    expect_found("mca_btl_tcp.so", "mca_mtl_ofi.so", cm_alone, "");
+    uncounted = true;
+    expect_found("mca_mtl_ofi.so", "mca_coll_tuned.so", ucx, "");
+    uncounted = false;
+}
+
+/* The first line, up to a comma, as far as there is room. */
+static void a_library_is_named_in_one_line(void **state)
+{
+    static const struct {
+        const char *says, *name;
+        size_t room;
+    } cases[] = {
+        {"Open MPI v4.1.4, package: Debian", "Open MPI v4.1.4", 64},
+        {"MPICH Version:\t4.0.2\nMPICH Release date:", "MPICH Version: 4.0.2", 64},
+        {"MPICH Version: \t  4.0.2 \t", "MPICH Version: 4.0.2 ", 64},
+        {"Open MPI v4.1.4", "Open MPI v4.1.4", 16},
+        {"Open MPI v4.1.4", "Open MPI v4.1.", 15},
+        {"", "", 64},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[64] = "of before";
+        full_version = cases[i].says;
+        dp_mpi_library(text, cases[i].room);
+        assert_string_equal(text, cases[i].name);
+    }
+}
+
+static void thirty_two_components_count(void **state)
+{
+    enum { COUNT = 36 }; /* all of them, three that are none, and one too many */
+    static char names[COUNT][32];
+    const char *parts[COUNT + 1];
+    (void)state;
+
+    for (int i = 0; i < COUNT; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "btl_%d_major_version", i);
+        parts[i] = names[i];
+    }
+    parts[0] = "mtl_psm_major_version";
+    parts[1] = "btlx_tcp_major_version";
+    parts[2] = "mtlx_ofi_major_version";
+    parts[3] = "btl_tcp_minor_version";
+    parts[COUNT - 2] = "pml_cm_major_version";
+    parts[COUNT - 1] = "pml_ob1_major_version";
+    parts[COUNT] = NULL;
+    expect_found("mca_mtl_ofi.so", "mca_coll_tuned.so", parts, "PSM");
 }
 
 int main(void)
@@ -161,6 +228,9 @@ int main(void)
         cmocka_unit_test(the_chosen_components_are_named),
         cmocka_unit_test_setup_teardown(components_are_files_or_parts_of_the_library,
                                         scratch_create, scratch_destroy),
+        cmocka_unit_test_setup_teardown(thirty_two_components_count, scratch_create,
+                                        scratch_destroy),
+        cmocka_unit_test(a_library_is_named_in_one_line),
         cmocka_unit_test(what_is_not_known_has_no_name),
     };
 

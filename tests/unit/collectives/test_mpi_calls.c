@@ -5,19 +5,35 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/log.h"
 #include "collectives/core/mpi/left_memory.h"
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi/window_mpi.h"
 #include "collectives/core/transport_mpi.h"
 #include "tests/support/mpi_stand_in.h"
+#include "tests/support/stderr_text.h"
 
 #define FOLDER "OMPI_MCA_osc_sm_backing_directory"
+#define SEGMENTS "OMPI_MCA_btl_vader_"
 
 enum { MB = 1 << 20, MARK = 0x5a };
+
+static unsigned long long free_bytes = 1 << 30; /* of any folder */
+
+/* The linker takes this one, and not libc's. */
+int statvfs(const char *file, struct statvfs *buf)
+{
+    (void)file;
+    memset(buf, 0, sizeof(*buf));
+    buf->f_bavail = free_bytes;
+    buf->f_frsize = 1;
+    return 0;
+}
 
 /* ---- messages ---- */
 
@@ -211,6 +227,26 @@ static void memory_is_given_back_once(void **state)
     (void)munmap(pages, (size_t)2 * PAGE);
 }
 
+/* Of memory that is no file's. */
+static void pages_that_cannot_be_given_back_are_told_of(void **state)
+{
+    (void)state;
+
+    for (int file = 0; file < 2; file++) {
+        char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+                          (file ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
+        assert_true(page != MAP_FAILED);
+        dp_left_memory_add(page, PAGE);
+        dp_log_set_level(DP_LOG_DEBUG);
+        stderr_begin();
+        dp_left_memory_drop();
+        stderr_end();
+        dp_log_set_level(DP_LOG_INFO);
+        assert_int_equal(strstr(stderr_text, " 4 KB of shared memory stay") != NULL, !file);
+        (void)munmap(page, PAGE);
+    }
+}
+
 /* It is the rank's own, which others do not reach, and is given back with the group. */
 static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
 {
@@ -294,6 +330,31 @@ static void windows_lie_where_open_mpi_is_told_or_in_shared_memory(void **state)
     }
 }
 
+/* With an eighth and 64 KB more, which MPI may need, beside segments of two ranks that lie there
+ * but are not written yet. */
+static void windows_take_the_space_that_segments_leave(void **state)
+{
+    static const struct {
+        const char *segments;
+        unsigned long long needed;
+    } cases[] = {{NULL, 155536}, {"/tm", 155536}, {"/var", 155536}, {"/tmp", 155536 + 2000000}};
+    const unsigned long long before = free_bytes;
+    (void)state;
+
+    assert_int_equal(setenv(SEGMENTS "segment_size", "1000000", 1), 0);
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        if (cases[i].segments != NULL) {
+            assert_int_equal(setenv(SEGMENTS "backing_directory", cases[i].segments, 1), 0);
+        }
+        free_bytes = cases[i].needed;
+        assert_false(dp_mpi_window_fits(MPI_COMM_WORLD, 80000));
+        free_bytes++;
+        assert_true(dp_mpi_window_fits(MPI_COMM_WORLD, 80000));
+    }
+    assert_int_equal(unsetenv(SEGMENTS "segment_size") | unsetenv(SEGMENTS "backing_directory"), 0);
+    free_bytes = before;
+}
+
 /* ---- the end ---- */
 
 static void a_job_that_cannot_go_on_is_ended_by_mpi(void **state)
@@ -312,10 +373,12 @@ int main(void)
         cmocka_unit_test(only_messages_under_way_are_waited_for_once_a_rank_is_lost),
         cmocka_unit_test(communicators_are_freed_unless_a_rank_has_left),
         cmocka_unit_test(windows_lie_where_open_mpi_is_told_or_in_shared_memory),
+        cmocka_unit_test(windows_take_the_space_that_segments_leave),
         cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
         cmocka_unit_test(the_watchdog_is_told_where_mpi_waits_for_ranks),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
         cmocka_unit_test(memory_is_given_back_once),
+        cmocka_unit_test(pages_that_cannot_be_given_back_are_told_of),
         cmocka_unit_test(some_thousand_pieces_are_given_back_at_most),
         cmocka_unit_test(a_job_that_cannot_go_on_is_ended_by_mpi),
     };

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 
 #include <cmocka.h>
 
@@ -13,32 +15,68 @@
 
 #define SEGMENTS "OMPI_MCA_btl_vader_"
 
+static unsigned long long free_bytes; /* of any folder */
+
+/* The linker takes this one, and not libc's. */
+int statvfs(const char *file, struct statvfs *buf)
+{
+    (void)file;
+    memset(buf, 0, sizeof(*buf));
+    buf->f_bavail = free_bytes;
+    buf->f_frsize = 1;
+    return 0;
+}
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(value == NULL ? unsetenv(name) : setenv(name, value, 1), 0);
+}
+
 /* Of 4 MB a rank, unless another size is set. */
 static void segments_that_do_not_fit_into_shared_memory_lie_elsewhere(void **state)
 {
     static const struct {
         const char *ranks, *bytes;
-        bool fits;
-    } cases[] = {{"2", NULL, true},
-                 {"2", "1048576", true},
-                 {"2", "0", true},
-                 {"1", "1000000000000000", false},
-                 {"1000000000", NULL, false},
-                 {NULL, "1000000000000000", true}};
+        unsigned long long all;
+    } cases[] = {{"2", NULL, 8388608}, {"12", "1048576", 12582912},       {"3", "0", 12582912},
+                 {"3", "1", 3},        {"1000000000", "19", 19000000000}, {NULL, "1000000000", 0}};
     (void)state;
 
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool fits = i % 2 == 0 || cases[i / 2].all == 0;
         const char *folder;
-        assert_int_equal(unsetenv(SEGMENTS "backing_directory") | setenv("TMPDIR", "/x", 1), 0);
-        (void)(cases[i].ranks == NULL ? unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE")
-                                      : setenv("OMPI_COMM_WORLD_LOCAL_SIZE", cases[i].ranks, 1));
-        (void)(cases[i].bytes == NULL ? unsetenv(SEGMENTS "segment_size")
-                                      : setenv(SEGMENTS "segment_size", cases[i].bytes, 1));
-        (void)dp_mpi_place_segments();
+        free_bytes = cases[i / 2].all - (fits ? 0 : 1);
+        set(SEGMENTS "backing_directory", NULL);
+        set("TMPDIR", i < 2 ? NULL : "/x");
+        set("OMPI_COMM_WORLD_LOCAL_SIZE", cases[i / 2].ranks);
+        set(SEGMENTS "segment_size", cases[i / 2].bytes);
+        assert_int_equal(dp_mpi_place_segments(), fits);
         folder = getenv(SEGMENTS "backing_directory");
-        assert_int_equal(folder == NULL, cases[i].fits);
-        assert_true(folder == NULL || strcmp(folder, "/x") == 0);
+        assert_int_equal(folder == NULL, fits);
+        assert_true(folder == NULL || strcmp(folder, i < 2 ? "/tmp" : "/x") == 0);
+        set(SEGMENTS "backing_directory", "/y"); /* what the user has set stays */
+        assert_false(dp_mpi_place_segments());
+        assert_string_equal(getenv(SEGMENTS "backing_directory"), "/y");
     }
+    free_bytes = 1 << 30;
+}
+
+/* Whoever writes more than a limit of files allows gets SIGXFSZ. */
+static void segments_are_not_longer_than_files_may_be(void **state)
+{
+    struct rlimit before, limit;
+    (void)state;
+
+    set(SEGMENTS "backing_directory", NULL);
+    set("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+    set(SEGMENTS "segment_size", "1000000");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (int less = 0; less < 2; less++) {
+        limit = (struct rlimit){(rlim_t)(1000000 - less), before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        assert_int_equal(dp_mpi_place_segments(), less == 0);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 /* Open MPI would take it for a folder without a name, and hang. */
@@ -65,6 +103,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_that_do_not_fit_into_shared_memory_lie_elsewhere),
+        cmocka_unit_test(segments_are_not_longer_than_files_may_be),
         cmocka_unit_test(an_empty_folder_counts_as_none),
     };
 

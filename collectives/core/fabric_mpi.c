@@ -158,7 +158,7 @@ static void squeeze(char *text)
 
     for (; *text != '\0'; text++) {
         const bool space = isspace((unsigned char)*text) != 0;
-        if (!space || text[1] == '\0' || isspace((unsigned char)text[1]) == 0) {
+        if (!space || isspace((unsigned char)text[1]) == 0) {
             *to++ = (char)(space ? ' ' : *text);
         }
     }

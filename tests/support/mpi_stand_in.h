@@ -24,6 +24,7 @@ static struct {
     bool fails;               /* a test of several finds the first one done, and a rank lost */
     int comms, windows;       /* that were freed */
     int tools;                /* of those that list settings: begun, and not yet ended */
+    bool no_sum;              /* of all ranks' numbers */
     bool no_window;           /* a node has no memory to share */
     bool no_blocks, no_turns; /* how the other rank does not sit on its node (node_rule.h) */
     int gathers;              /* of the seats of all */
@@ -105,9 +106,12 @@ int MPI_Comm_free(MPI_Comm *comm)
 /* The other rank has the same, but for where it sits. */
 int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-    (void)op;
     (void)comm;
+    assert_true(op == MPI_MAX || op == MPI_LAND || (op == MPI_SUM && count == 1));
     note_wait();
+    if (mpi.no_sum) {
+        return MPI_ERR_OTHER;
+    }
     memcpy(out, in, (size_t)count * (type == MPI_INT ? sizeof(int) : sizeof(long long)));
     if (count == 4 && type == MPI_INT) {
         ((int *)out)[2] |= mpi.no_blocks;

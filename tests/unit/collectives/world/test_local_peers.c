@@ -46,18 +46,33 @@ static void end(struct dp_process process)
     assert_int_equal(waitpid((pid_t)process.id, NULL, 0), process.id);
 }
 
+/* Files that this process has open. */
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    assert_int_equal(closedir(folder), 0);
+    return count;
+}
+
 enum { OTHERS = 6 };
 
 struct node {
     struct dp_process processes[OTHERS];    /* of the rank after `self`, and so on, around */
     struct dp_local_sign signs[OTHERS + 1]; /* of all ranks */
     struct dp_local_peers peers;
+    int files; /* that were open before */
 };
 
 /* Rank `self` among others, each a process, as it sees them. */
 static void open_node(struct node *node, int self)
 {
-    *node = (struct node){.peers = {.size = 0}};
+    *node = (struct node){.peers = {.size = 0}, .files = open_files()};
     assert_int_equal(dp_local_peers_init(&node->peers, OTHERS + 1, self), DP_OK);
     for (int i = 0; i < OTHERS; i++) {
         const int rank = (self + 1 + i) % (OTHERS + 1);
@@ -76,6 +91,9 @@ static void close_node(struct node *node, int begin)
     }
     dp_local_peers_fini(&node->peers);
     dp_local_peers_fini(&node->peers);
+    assert_int_equal(open_files(), node->files);
+    assert_int_equal(dp_mem_live(), 0);
+    assert_int_equal(dp_local_peers_lost(&node->peers), -1);
 }
 
 /* Descriptors are few. */
@@ -127,6 +145,28 @@ static void the_first_living_rank_reports(void **state)
     close_node(&node, OTHERS);
 }
 
+/* Rank 0 is as good as others: the last one watches it, reports after it, and tells of it. */
+static void the_first_rank_is_watched_by_the_last(void **state)
+{
+    struct node node;
+    (void)state;
+
+    open_node(&node, OTHERS);
+    for (int i = 1; i < OTHERS; i++) {
+        atomic_store(&node.signs[i].left, 1);
+        end(node.processes[i]);
+        assert_int_equal(dp_local_peers_lost(&node.peers), -1);
+        assert_false(dp_local_peers_reports(&node.peers));
+    }
+    end(node.processes[0]);
+    assert_int_equal(dp_local_peers_lost(&node.peers), 0);
+    for (int i = 0; i <= OTHERS; i++) {
+        assert_int_equal(node.signs[i].found, 0 + 1);
+    }
+    assert_true(dp_local_peers_reports(&node.peers));
+    close_node(&node, OTHERS);
+}
+
 /* Nobody watches more than a few. */
 static void another_rank_tells_of_a_death(void **state)
 {
@@ -142,20 +182,6 @@ static void another_rank_tells_of_a_death(void **state)
     end(node.processes[1]);
     end(node.processes[2]);
     close_node(&node, 4);
-}
-
-/* Files that this process has open. */
-static int open_files(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    assert_non_null(folder);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    assert_int_equal(closedir(folder), 0);
-    return count;
 }
 
 /* Where those that it watches leave by themselves, it watches the next ones; also where these have
@@ -227,26 +253,32 @@ static void a_rank_that_left_reports_no_more(void **state)
     dp_local_peers_fini(&peers);
 }
 
-/* Nobody can tell a rank whose memory is out of reach: it is watched in any case. */
+/* Nobody can tell a rank whose memory is out of reach: it is watched in any case, also the last one
+ * by the first, and the first by the last. */
 static void ranks_without_common_memory_are_all_watched(void **state)
 {
     struct dp_process processes[OTHERS];
     struct dp_local_peers peers;
     (void)state;
 
-    assert_int_equal(dp_local_peers_init(&peers, OTHERS + 1, 0), DP_OK);
-    for (int i = 0; i < OTHERS; i++) {
-        processes[i] = start();
-        dp_local_peers_add(&peers, 1 + i, processes[i], NULL);
+    for (int self = 0; self <= OTHERS; self += OTHERS) {
+        const int first = self == 0 ? 1 : 0, last = self == 0 ? OTHERS - 1 : 0;
+        assert_int_equal(dp_local_peers_init(&peers, OTHERS + 1, self), DP_OK);
+        for (int i = 0; i < OTHERS; i++) {
+            processes[i] = start();
+            dp_local_peers_add(&peers, first + i, processes[i], NULL);
+        }
+        dp_local_peers_watch(&peers);
+        assert_int_equal(dp_local_peers_lost(&peers), -1);
+        end(processes[last]);
+        assert_int_equal(dp_local_peers_lost(&peers), first + last);
+        for (int i = 0; i < OTHERS; i++) {
+            if (i != last) {
+                end(processes[i]);
+            }
+        }
+        dp_local_peers_fini(&peers);
     }
-    dp_local_peers_watch(&peers);
-    assert_int_equal(dp_local_peers_lost(&peers), -1);
-    end(processes[OTHERS - 1]);
-    assert_int_equal(dp_local_peers_lost(&peers), OTHERS);
-    for (int i = 0; i < OTHERS - 1; i++) {
-        end(processes[i]);
-    }
-    dp_local_peers_fini(&peers);
 }
 
 /* Three of them, as many as are watched of those that can be told. */
@@ -309,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_rank_does_not_watch_itself),
         cmocka_unit_test(a_dead_rank_is_lost_and_all_are_told),
         cmocka_unit_test(the_first_living_rank_reports),
+        cmocka_unit_test(the_first_rank_is_watched_by_the_last),
         cmocka_unit_test(another_rank_tells_of_a_death),
         cmocka_unit_test(who_leaves_is_replaced),
         cmocka_unit_test(a_zombie_is_lost_at_once),

@@ -403,6 +403,27 @@ static void a_manifest_is_of_a_few_lines(void **state)
     }
 }
 
+/* A link could lead to another checkpoint, which would be deleted. */
+static void a_folder_is_ours_if_its_manifest_lists_all_files(void **state)
+{
+    char manifest[DP_PATH_BYTES], whole[1024] = "", text[1024];
+    (void)state;
+
+    assert_int_equal(save(1, 1), DP_OK);
+    (void)snprintf(manifest, sizeof(manifest), "%s",
+                   scratch_path("checkpoints/step-00000001/MANIFEST"));
+    assert_in_range(scratch_read(manifest, whole, sizeof(whole)), 1, sizeof(whole) - 1);
+    assert_int_equal(symlink("step-00000001", scratch_path("checkpoints/link")), 0);
+    assert_true(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/link")));
+    for (const char *line = whole; *line != '\0'; line = strchr(line, '\n') + 1) {
+        (void)snprintf(text, sizeof(text), "%.*s%s", (int)(line - whole), whole,
+                       strchr(line, '\n') + 1);
+        scratch_write(manifest, text, strlen(text));
+        assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    }
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_destroy)
 
 int main(void)
@@ -425,6 +446,7 @@ int main(void)
         WITH_FOLDER(other_entries_of_the_folder_are_left_alone),
         WITH_FOLDER(a_folder_whose_manifest_is_no_file_is_not_ours),
         WITH_FOLDER(a_manifest_is_of_a_few_lines),
+        WITH_FOLDER(a_folder_is_ours_if_its_manifest_lists_all_files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,10 +20,11 @@ import time
 import traceback
 import uuid
 
+from marked import MARK, all_gone, described, end_all, marked, unserved
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[1:1] = map(str, (ROOT / "tests/runs").glob("*/"))  # subjects use what others have
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
-MARK = "LOCKSTEP_TEST_MARK"  # in the environment of every process that a test starts
 PATIENCE = 120  # seconds until what must come counts as a hang, also on a busy machine
 ENDLESS = 10**9  # steps that no machine gets through while a test runs
 IDX_FILES = (
@@ -111,39 +112,6 @@ def environment(mark, extra=None):
     return {name: value for name, value in kept.items() if value is not None}
 
 
-def marked(mark):
-    """The ids of living processes that carry the mark."""
-    found = []
-    wanted = f"{MARK}={mark}".encode()
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                if "State:\tZ" not in (folder / "status").read_text():
-                    found.append(int(folder.name))
-    return found
-
-
-def described(mark):
-    """What the living processes that carry the mark do: each thread's name and where it waits."""
-    lines = []
-    for pid in marked(mark):
-        folder = pathlib.Path(f"/proc/{pid}")
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            lines.append(f"{pid}: {words[:160]}")
-            for task in sorted((folder / "task").iterdir()):
-                name, wait = ((task / file).read_text().strip() for file in ("comm", "wchan"))
-                state = (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                lines.append(f"    {name}: {state} {wait}")
-    return "\n".join(lines)
-
-
-def end_all(mark):
-    for pid in marked(mark):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
 class Started:
     """A command that is running; finish() waits for it, and for all processes it started."""
 
@@ -196,9 +164,20 @@ class Started:
     def complained(self):
         return os.pread(self.err_file.fileno(), 1 << 20, 0).decode(errors="replace")
 
+    def wait(self, timeout):
+        """Its exit code. That a process can run, and gets no processor, is no hang of it."""
+        for _ in range(PATIENCE):
+            try:
+                return self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                if not unserved(self.mark):
+                    raise
+            timeout = 1
+        raise subprocess.TimeoutExpired(self.command, timeout)
+
     def finish(self, timeout=PATIENCE):
         try:
-            code = self.process.wait(timeout)
+            code = self.wait(timeout)
             seconds = time.monotonic() - self.begin
             code = 128 - code if code < 0 else code
             left = "" if all_gone(self.mark, 10) else described(self.mark)
@@ -220,16 +199,6 @@ class Started:
     def text(file):
         file.seek(0)
         return file.read().decode(errors="replace")
-
-
-def all_gone(mark, seconds):
-    """Whether all processes of the mark end within that time."""
-    end = time.monotonic() + seconds
-    while marked(mark):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def train(*arguments, ranks=0, env=None, cwd=None, timeout=PATIENCE):

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi/window_mpi.h"
 #include "collectives/core/transport_mpi.h"
+#include "tests/support/free_room.h"
 #include "tests/support/mpi_stand_in.h"
 #include "tests/support/stderr_text.h"
 
@@ -22,18 +22,6 @@
 #define SEGMENTS "OMPI_MCA_btl_vader_"
 
 enum { MB = 1 << 20, MARK = 0x5a };
-
-static unsigned long long free_bytes = 1 << 30; /* of any folder */
-
-/* The linker takes this one, and not libc's. */
-int statvfs(const char *file, struct statvfs *buf)
-{
-    (void)file;
-    memset(buf, 0, sizeof(*buf));
-    buf->f_bavail = free_bytes;
-    buf->f_frsize = 1;
-    return 0;
-}
 
 /* ---- messages ---- */
 

@@ -7,25 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 
 #include <cmocka.h>
 
 #include "collectives/core/mpi/window_fits_mpi.h"
+#include "tests/support/free_room.h"
 
 #define SEGMENTS "OMPI_MCA_btl_vader_"
-
-static unsigned long long free_bytes; /* of any folder */
-
-/* The linker takes this one, and not libc's. */
-int statvfs(const char *file, struct statvfs *buf)
-{
-    (void)file;
-    memset(buf, 0, sizeof(*buf));
-    buf->f_bavail = free_bytes;
-    buf->f_frsize = 1;
-    return 0;
-}
 
 static void set(const char *name, const char *value)
 {

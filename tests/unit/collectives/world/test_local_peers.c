@@ -247,10 +247,52 @@ static void a_rank_that_left_reports_no_more(void **state)
     dp_local_peers_watch(&peers);
     atomic_store(&signs[0].left, 1);
     end(process);
-    assert_int_equal(dp_local_peers_lost(&peers), -1);
     peers.peers[0].id = dp_process_self().id;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dp_local_peers_lost(&peers), -1);
+        assert_false(peers.peers[0].watched);
+        assert_true(dp_local_peers_reports(&peers));
+    }
+    dp_local_peers_fini(&peers);
+}
+
+static void a_rank_that_left_before_it_was_watched_is_never_watched(void **state)
+{
+    struct dp_local_sign signs[2] = {{.left = 1}};
+    const struct dp_process process = start();
+    struct dp_local_peers peers;
+    (void)state;
+
+    assert_int_equal(dp_local_peers_init(&peers, 2, 1), DP_OK);
+    dp_local_peers_add(&peers, 0, process, &signs[0]);
+    dp_local_peers_add(&peers, 1, dp_process_self(), &signs[1]);
+    end(process);
+    dp_local_peers_watch(&peers);
+    peers.peers[0].id = dp_process_self().id;
+    assert_int_equal(dp_local_peers_lost(&peers), -1);
+    assert_false(peers.peers[0].watched);
     assert_true(dp_local_peers_reports(&peers));
     dp_local_peers_fini(&peers);
+}
+
+/* As in a container, where there is no other one. */
+static void process_1_can_be_a_rank(void **state)
+{
+    const struct dp_process first = {dp_process_self().space, 1};
+    struct dp_local_sign signs[2] = {{.left = 0}};
+    struct dp_local_peers peers;
+    (void)state;
+
+    for (int told = 0; told < 2; told++) {
+        assert_int_equal(dp_local_peers_init(&peers, 2, 1), DP_OK);
+        dp_local_peers_add(&peers, 0, first, told ? &signs[0] : NULL);
+        dp_local_peers_add(&peers, 1, dp_process_self(), &signs[1]);
+        assert_false(dp_local_peers_reports(&peers));
+        dp_local_peers_watch(&peers);
+        assert_true(peers.peers[0].watched);
+        assert_false(dp_local_peers_reports(&peers));
+        dp_local_peers_fini(&peers);
+    }
 }
 
 /* Nobody can tell a rank whose memory is out of reach: it is watched in any case, also the last one
@@ -279,6 +321,26 @@ static void ranks_without_common_memory_are_all_watched(void **state)
         }
         dp_local_peers_fini(&peers);
     }
+}
+
+/* No process has number 0. */
+static void a_rank_without_a_process_is_not_told(void **state)
+{
+    const struct dp_process nobody = {dp_process_self().space, 0}, process = start();
+    struct dp_local_sign signs[3] = {{.left = 0}};
+    struct dp_local_peers peers;
+    (void)state;
+
+    assert_int_equal(dp_local_peers_init(&peers, 3, 0), DP_OK);
+    dp_local_peers_add(&peers, 0, dp_process_self(), &signs[0]);
+    dp_local_peers_add(&peers, 1, nobody, &signs[1]);
+    dp_local_peers_add(&peers, 2, process, &signs[2]);
+    dp_local_peers_watch(&peers);
+    end(process);
+    assert_int_equal(dp_local_peers_lost(&peers), 2);
+    assert_int_equal(signs[0].found, 2 + 1);
+    assert_int_equal(signs[1].found, 0);
+    dp_local_peers_fini(&peers);
 }
 
 /* Three of them, as many as are watched of those that can be told. */
@@ -346,6 +408,9 @@ int main(void)
         cmocka_unit_test(who_leaves_is_replaced),
         cmocka_unit_test(a_zombie_is_lost_at_once),
         cmocka_unit_test(a_rank_that_left_reports_no_more),
+        cmocka_unit_test(a_rank_that_left_before_it_was_watched_is_never_watched),
+        cmocka_unit_test(process_1_can_be_a_rank),
+        cmocka_unit_test(a_rank_without_a_process_is_not_told),
         cmocka_unit_test(ranks_without_common_memory_are_all_watched),
         cmocka_unit_test(a_rank_that_can_be_told_is_watched_beside_those_that_cannot),
         cmocka_unit_test(invisible_processes_are_not_watched),

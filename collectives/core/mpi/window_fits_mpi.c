@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+
 #include "collectives/core/mpi/window_fits_mpi.h"
 
 #include <dlfcn.h>
@@ -35,13 +37,9 @@ static bool peek_setting(const char *name, char *text, size_t size)
     int (*get)(int index, const void *value, void *source, const char **file);
     const char *const *value = NULL;
     int index = 0;
-    void *const program = dlopen(NULL, RTLD_LAZY);
-    void *const find_at = program == NULL ? NULL : dlsym(program, "mca_base_var_find_by_name");
-    void *const get_at = program == NULL ? NULL : dlsym(program, "mca_base_var_get_value");
+    void *const find_at = dlsym(RTLD_DEFAULT, "mca_base_var_find_by_name");
+    void *const get_at = dlsym(RTLD_DEFAULT, "mca_base_var_get_value");
 
-    if (program != NULL) {
-        (void)dlclose(program);
-    }
     if (find_at == NULL || get_at == NULL) {
         return false;
     }
@@ -66,8 +64,8 @@ static void read_folder(void)
     int provided, result = MPI_ERR_OTHER;
 
     if (set != NULL && set[0] != '\0' && strlen(set) < sizeof(window_folder)) {
-        (void)memcpy(window_folder, set, strlen(set) + 1); /* counts more than any file */
-        return;
+        (void)snprintf(window_folder, sizeof(window_folder), "%s", set);
+        return; /* it counts more than any file */
     }
     if (peek_setting(folder_name, window_folder, sizeof(window_folder))) {
         return;

@@ -103,17 +103,18 @@ static void pixels_have_the_bytes_that_their_head_says(void **state)
         {1, 0, true},   {3, 0, true},  {1, 1, false}, {1, -1, false},
         {3, -1, false}, {2, 0, false}, {0, 0, false}, {4, 0, false},
     };
-    uint8_t sample[DP_BLOCK_PIXELS_HEAD];
+    uint8_t sample[DP_BLOCK_PIXELS_HEAD + 1] = {0};
     struct dp_sample_shape shape;
     struct dp_problem problem;
     (void)state;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const int pixels = 3 * 2 * cases[i].channels;
+        const size_t bytes = DP_BLOCK_PIXELS_HEAD + (size_t)(pixels + cases[i].more);
         memset(sample, 0xff, sizeof(sample));
         dp_block_pixels_head(sample, 3, 2, cases[i].channels);
-        assert_int_equal(dp_block_pixels(sample, sizeof(sample) + (size_t)(pixels + cases[i].more),
-                                         &shape, &problem),
+        assert_int_equal(sample[DP_BLOCK_PIXELS_HEAD], 0xff);
+        assert_int_equal(dp_block_pixels(sample, bytes, &shape, &problem),
                          cases[i].good ? DP_OK : DP_ERR_DATA);
         if (cases[i].good) {
             assert_true(shape.height == 3 && shape.width == 2 &&
@@ -123,12 +124,21 @@ static void pixels_have_the_bytes_that_their_head_says(void **state)
     }
     dp_block_pixels_head(sample, 16384, 257, 3);
     assert_int_equal(
-        dp_block_pixels(sample, sizeof(sample) + (size_t)16384 * 257 * 3, &shape, &problem), DP_OK);
+        dp_block_pixels(sample, DP_BLOCK_PIXELS_HEAD + (size_t)16384 * 257 * 3, &shape, &problem),
+        DP_OK);
     assert_true(shape.height == 16384 && shape.width == 257);
-    assert_int_equal(dp_block_pixels(sample, sizeof(sample) - 1, &shape, &problem), DP_ERR_DATA);
+    assert_int_equal(dp_block_pixels(sample, DP_BLOCK_PIXELS_HEAD - 1, &shape, &problem),
+                     DP_ERR_DATA);
     assert_non_null(strstr(problem.text, "is shorter than a picture can be"));
     dp_block_pixels_head(sample, 0, 2, 1);
-    assert_int_equal(dp_block_pixels(sample, sizeof(sample), &shape, &problem), DP_ERR_DATA);
+    assert_int_equal(dp_block_pixels(sample, DP_BLOCK_PIXELS_HEAD, &shape, &problem), DP_ERR_DATA);
+    assert_null(strstr(problem.text, "is shorter"));
+    for (int last = 3; last < DP_BLOCK_PIXELS_HEAD; last += 4) { /* byte of a number */
+        dp_block_pixels_head(sample, 3, 2, 1);
+        sample[last] = 1;
+        assert_int_equal(dp_block_pixels(sample, DP_BLOCK_PIXELS_HEAD + 6, &shape, &problem),
+                         DP_ERR_DATA);
+    }
 }
 
 int main(void)

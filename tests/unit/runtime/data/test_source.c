@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "runtime/data/sample_reader.h"
 #include "tests/support/files/read_source.h"
 
@@ -143,6 +144,70 @@ static void synthetic_has_default_counts(void **state)
     outcome_free(&o);
 }
 
+/* Byte `i` of a row: its class's grey value there, and a half and a quarter of a random byte. */
+static uint8_t synthetic_byte(const struct dp_source_config *c, enum dp_set set, size_t row,
+                              size_t label, size_t i)
+{
+    const size_t rows = c->input.height == 0 ? 1 : (size_t)c->input.height;
+    const size_t channels = c->input.height == 0 ? 1 : (size_t)c->input.channels;
+    const size_t columns = c->input.count / rows / channels;
+    const size_t across = c->input.height == 0 ? 16 : 4;
+    const size_t place =
+        i / channels / columns * 4 / rows * across + i / channels % columns * across / columns;
+    const size_t blocks = (c->input.count + 15) / 16;
+    const uint32_t gray = dp_random_u32(c->seed, DP_RANDOM_SYNTHETIC, 4,
+                                        label * 16 * channels + place * channels + i % channels) >>
+                          26;
+    uint32_t words[4];
+    uint8_t noise;
+
+    dp_random_block(c->seed, DP_RANDOM_SYNTHETIC, set, row * blocks + i / 16, words);
+    noise = (uint8_t)(words[i % 16 / 4] >> 8 * (i % 4));
+    return (uint8_t)(gray + noise / 2 + noise / 4);
+}
+
+static void assert_synthetic_rows(const struct dp_source_config *config, const struct outcome *o,
+                                  size_t classes)
+{
+    for (int set = 0; set < DP_SETS; set++) {
+        for (size_t row = 0; row < o->info.count[set]; row++) {
+            const uint64_t number =
+                dp_random_u32(config->seed, DP_RANDOM_SYNTHETIC, 2 + (uint32_t)set, row);
+            const size_t label = (size_t)(number * classes >> 32);
+            assert_int_equal(o->labels[set][row], label);
+            for (size_t i = 0; i < o->bytes; i++) {
+                assert_int_equal(o->images[set][row * o->bytes + i],
+                                 synthetic_byte(config, (enum dp_set)set, row, label, i));
+            }
+        }
+    }
+}
+
+static void synthetic_rows_are_what_they_are_said_to_be(void **state)
+{
+    static const struct {
+        int height, width, channels, classes;
+        size_t count;
+    } cases[] = {
+        {0, 0, 0, 10, 37}, /* a flat input, of three blocks of random bytes */
+        {8, 4, 1, 10, 32}, {5, 7, 3, 3, 105}, {4, 4, 3, 1, 48}, {3, 2, 1, 0 /* ten */, 6},
+    };
+    (void)state;
+
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        struct dp_source_config config =
+            synthetic_config(cases[k].count, cases[k].height, cases[k].width, cases[k].channels);
+        const size_t classes = cases[k].classes > 0 ? (size_t)cases[k].classes : CLASSES;
+        struct outcome o;
+        config.classes = cases[k].classes;
+        config.samples = config.test_samples = 40;
+        o = run_source_well("synthetic", &config);
+        assert_int_equal(o.info.classes, classes);
+        assert_synthetic_rows(&config, &o, classes);
+        outcome_free(&o);
+    }
+}
+
 /* Rows of the second half whose nearest mean of the training classes is their own class's. */
 static size_t right_by_nearest_mean(const struct outcome *o, size_t bytes)
 {
@@ -258,6 +323,7 @@ int main(void)
         cmocka_unit_test(synthetic_classes_are_patterns_of_four_by_four_cells),
         cmocka_unit_test(synthetic_needs_no_memory_of_readers),
         cmocka_unit_test(synthetic_has_default_counts),
+        cmocka_unit_test(synthetic_rows_are_what_they_are_said_to_be),
         cmocka_unit_test(synthetic_classes_can_be_learnt),
         cmocka_unit_test(open_survives_every_failed_allocation),
         cmocka_unit_test(the_installed_fashion_mnist_has_the_known_content),

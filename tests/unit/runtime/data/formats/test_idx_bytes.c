@@ -253,7 +253,7 @@ static void a_gzip_file_may_be_as_short_as_gzip_can_be(void **state)
     int at_limit = 0, below = 0;
     (void)state;
 
-    for (uint32_t rows = 20 * LARGEST_RATIO; rows < 50 * LARGEST_RATIO; rows += 129) {
+    for (uint32_t rows = 24 * LARGEST_RATIO; rows < 36 * LARGEST_RATIO; rows += 7) {
         const size_t longest = (HEAD + rows) / LARGEST_RATIO;
         struct dp_idx *idx = NULL;
         uint8_t header[HEAD];

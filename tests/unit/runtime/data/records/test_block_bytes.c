@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "runtime/data/records/block.h"
 
-enum { MOST = 1000, LEAST_SAVING = 16 };
+enum { MOST = 1001, LEAST_SAVING = 16 };
 
 static const size_t full = DP_SHARD_BLOCK_SAMPLES; /* samples */
 

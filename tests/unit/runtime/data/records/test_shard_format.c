@@ -96,6 +96,7 @@ static void feet_that_do_not_fit_their_file_are_refused(void **state)
         {{at + 1, 6, 1, 1}, false},
         {{at + table, 0, 1, 1}, false}, /* no block */
         {{DP_SHARD_HEAD, 30, 1, 1}, false},
+        {{0, 31, 1, 1}, false},                       /* a table that begins before the blocks */
         {{at, 6 + ((uint64_t)1 << 61), 1, 1}, false}, /* whose bytes wrap around */
         {{at, 6 + ((uint64_t)1 << 56), 1, 1}, false},
         {{at + ((uint64_t)1 << 56), 6, 1, 1}, false},
@@ -174,7 +175,7 @@ static void a_block_has_what_a_block_can_have(void **state)
         struct dp_shard_block out;
         uint8_t row[DP_SHARD_ROW];
         dp_shard_row_write(row, b);
-        assert_int_equal(read_rows(row, 1, FAR_AT + b->stored, b->samples, &out),
+        assert_int_equal(read_rows(row, 1, FAR_AT + b->stored, b->samples & 0xffffff, &out),
                          cases[i].possible ? DP_OK : DP_ERR_DATA);
         if (cases[i].possible) {
             assert_true(out.at == b->at && out.hash == b->hash && out.stored == b->stored &&
@@ -205,7 +206,11 @@ static void blocks_fill_what_is_before_their_table(void **state)
     const uint64_t end = FAR_AT + 128 + 9;
     static const struct {
         int more_bytes, more_samples;
-    } wrong[] = {{1, 0}, {-1, 0}, {-9, 0}, {-10, 0}, {-138, 0}, {0, 1}, {0, -1}, {64, 0}};
+        const char *why;
+    } wrong[] = {{1, 0, "contradicts its end"},         {-1, 0, "block 1 (counted from 0)"},
+                 {-9, 0, "block 1 (counted from 0)"},   {-10, 0, "block 1 (counted from 0)"},
+                 {-138, 0, "block 0 (counted from 0)"}, {0, 1, "contradicts its end"},
+                 {0, -1, "contradicts its end"},        {64, 0, "contradicts its end"}};
     struct dp_shard_block out[2];
     uint8_t rows[2 * DP_SHARD_ROW];
     (void)state;
@@ -217,6 +222,12 @@ static void blocks_fill_what_is_before_their_table(void **state)
         assert_int_equal(read_rows(rows, 2, end + (uint64_t)(int64_t)wrong[i].more_bytes,
                                    7 + (uint64_t)(int64_t)wrong[i].more_samples, out),
                          DP_ERR_DATA);
+        assert_non_null(strstr(problem.text, wrong[i].why));
+    }
+    for (int byte = 0; byte < 8; byte++) { /* of where the second block lies */
+        dp_shard_row_write(rows + DP_SHARD_ROW, &blocks[1]);
+        rows[DP_SHARD_ROW + byte]++;
+        assert_int_equal(read_rows(rows, 2, end, 7, out), DP_ERR_DATA);
     }
 }
 

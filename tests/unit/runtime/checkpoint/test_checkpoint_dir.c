@@ -58,6 +58,10 @@ static void keep_every_keeps_checkpoints_for_good(void **state)
     }
     assert_int_equal(scratch_count("checkpoints"), 5);
     assert_true(exists(5) && exists(10) && exists(11) && exists(12));
+    for (uint64_t step = 13; step <= 16; step++) {
+        assert_int_equal(save_every(step, 1, 1), DP_OK); /* all of them */
+    }
+    assert_true(exists(13) && exists(14) && exists(15) && exists(16));
 }
 
 /* A file of the user's in place of the link stays; the checkpoint is found by its step. */
@@ -105,7 +109,10 @@ static void numbers_of_other_lengths_are_no_steps(void **state)
         (void)snprintf(to, sizeof(to), "checkpoints/%s", names[i]);
         (void)snprintf(path, sizeof(path), "%s", scratch_path(from));
         assert_int_equal(rename(path, scratch_path(to)), 0);
+        stderr_begin();
         assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, NULL), DP_OK);
+        stderr_end();
+        assert_string_equal(stderr_text, ""); /* not even a torn one */
         assert_string_equal(strrchr(found, '/'), "/step-00000005");
         memcpy(from, to, sizeof(from));
     }
@@ -162,8 +169,10 @@ static void leftovers_of_dead_processes_are_deleted(void **state)
     make_leftover(hidden(".tmp-step-00000001", "", gone));
     make_leftover(hidden(".tmp-step-00000001", "", getppid()));
     assert_int_equal(symlink("step-00000001", hidden(".tmp-latest", "", gone)), 0);
+    assert_int_equal(symlink("step-00000001", hidden(".tmp-step-00000002", "", gone)), 0);
+    scratch_write(hidden_since(".tmp-latest", "", gone, 7), "x", 1); /* neither is ours */
     assert_int_equal(save(1, 1), DP_OK);
-    assert_int_equal(scratch_count("checkpoints"), 3); /* the new one, latest, and the live one */
+    assert_int_equal(scratch_count("checkpoints"), 5); /* the new one, latest, and the live one */
     assert_int_equal(access(hidden(".tmp-step-00000001", "", getppid()), F_OK), 0);
 }
 
@@ -218,13 +227,14 @@ static void leftovers_of_other_hosts_are_deleted_once_they_are_old(void **state)
 /* Files that this program has not made stay, with any name. */
 static void files_of_others_are_not_deleted(void **state)
 {
-    static const char *const folders[] = {"step-00000001", ".tmp-notes", ".tmp-step-00000001-1",
-                                          ".tmp-old-step-00000002-x-3", ".tmp-latest-a-0-b"};
+    static const char *const folders[] = {"step-00000001",        ".tmp-notes",
+                                          ".tmp-step-00000001-1", ".tmp-old-step-00000002-x-3",
+                                          ".tmp-latest-a-0-b",    ".tmp-latest"};
     char path[128];
     (void)state;
 
     assert_int_equal(mkdir(scratch_path("checkpoints"), 0777), 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         (void)snprintf(path, sizeof(path), "checkpoints/%s", folders[i]);
         assert_int_equal(mkdir(scratch_path(path), 0777), 0);
         (void)snprintf(path, sizeof(path), "checkpoints/%s/thesis.txt", folders[i]);
@@ -234,7 +244,7 @@ static void files_of_others_are_not_deleted(void **state)
         assert_int_equal(save(step, 1), DP_OK);
     }
     assert_true(!exists(2) && !exists(3) && exists(4));
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         (void)snprintf(path, sizeof(path), "checkpoints/%s/thesis.txt", folders[i]);
         assert_int_equal(access(scratch_path(path), F_OK), 0);
     }
@@ -253,6 +263,9 @@ static void a_foreign_file_in_a_checkpoint_is_kept(void **state)
     stderr_end();
     assert_non_null(strstr(stderr_text, "cannot delete"));
     assert_null(strstr(strstr(stderr_text, "cannot delete") + 1, "cannot delete"));
+    stderr_begin();
+    assert_false(dp_checkpoint_dir_remove(scratch_path("checkpoints/step-00000001")));
+    stderr_end();
     assert_int_equal(scratch_count("checkpoints/step-00000001"), 1);
     assert_true(!exists(2) && !exists(3) && exists(4));
 
@@ -260,6 +273,8 @@ static void a_foreign_file_in_a_checkpoint_is_kept(void **state)
     assert_int_equal(save(4, 1), DP_OK); /* in its place */
     assert_int_equal(scratch_count("checkpoints/step-00000004"), 5);
     assert_int_equal(scratch_count("checkpoints"), 3);
+    assert_int_equal(save(5, 5), DP_OK);
+    assert_true(dp_checkpoint_dir_remove(scratch_path("checkpoints/step-00000005")));
 }
 
 /* The new checkpoint gets the name; the entry that had it is renamed, and none that was before. */
@@ -303,11 +318,11 @@ static void a_checkpoint_moved_aside_is_moved_back(void **state)
 
     assert_int_equal(save(1, 5), DP_OK);
     assert_int_equal(save(2, 5), DP_OK);
-    dp_log_set_level(DP_LOG_NONE);
     for (int turn = 0; turn < 2; turn++) {
         (void)snprintf(aside, sizeof(aside), "%s",
                        hidden(".tmp-old-step-00000002", hosts[turn], getpid()));
         assert_int_equal(rename(scratch_path("checkpoints/step-00000002"), aside), 0);
+        stderr_begin();
         if (turn == 0) {
             assert_int_equal(dp_checkpoint_dir_find(scratch_path("checkpoints"), found, &any),
                              DP_OK);
@@ -315,10 +330,11 @@ static void a_checkpoint_moved_aside_is_moved_back(void **state)
         } else {
             assert_int_equal(save(3, 5), DP_OK);
         }
+        stderr_end();
+        assert_non_null(strstr(stderr_text, "restored"));
         assert_true(exists(2));
         assert_int_equal(access(aside, F_OK), -1);
     }
-    dp_log_set_level(DP_LOG_INFO);
     assert_int_equal(dp_checkpoint_verify(scratch_path("checkpoints/step-00000002")), DP_OK);
 }
 
@@ -377,6 +393,8 @@ static void a_folder_whose_manifest_is_no_file_is_not_ours(void **state)
     assert_int_equal(unlink(manifest), 0);
     assert_int_equal(mkfifo(manifest, 0600), 0);
     assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000001")));
+    assert_int_equal(mkfifo(scratch_path("checkpoints/step-00000002"), 0600), 0);
+    assert_false(dp_checkpoint_dir_is_ours(scratch_path("checkpoints/step-00000002")));
 }
 
 /* Of a longer one the first 4095 bytes count. */

@@ -277,7 +277,8 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
     const size_t blocks = (count + DP_SIGNS - 1) / DP_SIGNS;
     struct dp_signs *expected = dp_zalloc(blocks, sizeof(*expected));
     struct dp_signs *signs = dp_zalloc(blocks, sizeof(*signs));
-    float *first = zeros(blocks * DP_SIGN_SCALES), *y = zeros(count), *rest = copy_of(x, count);
+    float *first = zeros(blocks * DP_SIGN_SCALES), *rest = copy_of(x, count);
+    float *y = zeros(count + DP_BLOCK);
     struct dp_stream *s;
 
     OK(streams->ref->ops->take_signs(streams->ref, expected, rest, count));
@@ -302,6 +303,9 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
             const float scale = signs[i / DP_SIGNS].scale[i % DP_SIGNS / DP_BLOCK];
             assert_true(y[i] == (signbit(x[i]) ? -scale : scale));
             assert_true(rest[i] == x[i] - y[i]);
+        }
+        for (size_t i = count; i < count + DP_BLOCK; i++) {
+            assert_true(y[i] == 0.0f); /* nothing behind */
         }
         OK(streams->ref->ops->put_signs(streams->ref, rest, signs, count));
         assert_same_bits(y, rest, count);

@@ -227,7 +227,6 @@ static dp_status measure(struct dp_stream *s, struct trial *t)
 
     for (int i = 0; i < t->count; i++) {
         const size_t bytes = t->list[i].conv->arena_bytes;
-        t->list[i].ms = HUGE_VAL;
         most = bytes > most ? bytes : most;
     }
     DP_TRY(place(t->key, &arrays, &memory));

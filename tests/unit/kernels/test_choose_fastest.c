@@ -10,6 +10,8 @@
 
 #include <time.h>
 
+#include "base/trace.h"
+#include "kernels/cpu/onednn/choose_onednn.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 
 enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
@@ -110,6 +112,7 @@ static const char *chosen(double first_ms, double *ms)
     s->algo_choices = choices;
     OK(s->ops->conv_prepare(s, &window, ROWS, DP_CONV_FORWARD));
     assert_true(dp_algo_choices_next(choices, &at, &choice));
+    assert_null(strstr(choice.name, "bias")); /* it has none */
     (void)snprintf(code, sizeof(code), "%s", choice.value);
     *ms = choice.ms;
     stream_close(s);
@@ -154,11 +157,71 @@ static void the_preferred_one_stays_unless_another_is_clearly_faster(void **stat
     assert_string_equal(chosen(1, &ms), fake.name[fake.count - 1]);
 }
 
+/* Prepares with these times: of the preferred one, and of others. */
+static void measure(double preferred_ms, double others_ms)
+{
+    double ms;
+
+    find_names();
+    fake.now_ms = 1000; /* of the thread, before */
+    for (int i = 0; i < fake.count; i++) {
+        fake.ms[i] = i == 0 ? preferred_ms : others_ms;
+    }
+    (void)chosen(0.01, &ms);
+}
+
+/* Once for new memory, then in seven rounds; far ones in two of these. */
+static void each_is_measured_as_often_as_it_may_win(void **state)
+{
+    (void)state;
+
+    measure(0.5, 0.5);
+    for (int i = 0; i < fake.count; i++) {
+        assert_int_equal(fake.runs[i], 1 + 7);
+    }
+    measure(0.5, 1);
+    for (int i = 0; i < fake.count; i++) {
+        assert_int_equal(fake.runs[i], i == 0 ? 1 + 7 : 1 + 2);
+    }
+    measure(1, 0.5); /* the preferred one always: others are compared with it */
+    for (int i = 0; i < fake.count; i++) {
+        assert_int_equal(fake.runs[i], 1 + 7);
+    }
+    measure(30, 30); /* long enough after two */
+    for (int i = 0; i < fake.count; i++) {
+        assert_int_equal(fake.runs[i], 1 + 2);
+    }
+}
+
+static void several_threads_are_measured_by_the_time_that_passes(void **state)
+{
+    struct dp_stream *s = stream_on("cpu", 2);
+    const uint64_t before = dp_now_ns();
+    const double ms = dp_onednn_now_ms(s);
+    (void)state;
+
+    assert_true(ms >= (double)before * 1e-6 && ms <= (double)dp_now_ns() * 1e-6);
+    stream_close(s);
+}
+
+static void the_power_of_two_is_the_next_one(void **state)
+{
+    static const size_t powers[] = {1, 1, 2, 4, 4, 8, 8, 8, 8, 16};
+    (void)state;
+
+    for (size_t rows = 0; rows < DP_COUNT(powers); rows++) {
+        assert_int_equal(dp_onednn_power_of_two_from(rows), powers[rows]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fastest_is_chosen_whatever_first_runs_take),
         cmocka_unit_test(the_preferred_one_stays_unless_another_is_clearly_faster),
+        cmocka_unit_test(each_is_measured_as_often_as_it_may_win),
+        cmocka_unit_test(several_threads_are_measured_by_the_time_that_passes),
+        cmocka_unit_test(the_power_of_two_is_the_next_one),
     };
 
     return cmocka_run_group_tests_name("choose_fastest", tests, NULL, NULL);

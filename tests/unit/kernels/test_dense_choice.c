@@ -77,6 +77,7 @@ static struct dp_algo_choice prepare(struct dp_stream *s, unsigned use)
 
     OK(s->ops->dense_prepare(s, ROWS, IN, OUT, use | DP_DENSE_BIAS));
     assert_true(dp_algo_choices_next(s->algo_choices, &at, &choice));
+    assert_non_null(strstr(choice.name, s->type == DP_TYPE_F32 ? "float32" : "bfloat16"));
     assert_false(dp_algo_choices_next(s->algo_choices, &at, &other));
     return choice;
 }

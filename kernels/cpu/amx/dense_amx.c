@@ -1,6 +1,7 @@
 #include "kernels/cpu/amx/dense_amx.h"
 
 #include "kernels/cpu/amx/squares_amx.h"
+#include "kernels/cpu/amx/sums_amx.h"
 #include "kernels/cpu/parallel.h"
 
 #if DP_AMX_CODE
@@ -73,42 +74,8 @@ size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
 
 /* ---- a square of sums ---- */
 
-/* What is fetched into the second cache meanwhile: in each step `rows` lines, `row` bytes apart. */
-struct ahead {
-    const char *at;
-    size_t step, row, rows;
-};
-
-DP_AMX_INLINE void load_sums(const float *sums, size_t row)
-{
-    const long bytes = (long)(row * sizeof(float));
-
-    _tile_loadd(0, sums, bytes);
-    _tile_loadd(1, sums + DP_AMX_ROWS, bytes);
-    _tile_loadd(2, sums + DP_AMX_ROWS * row, bytes);
-    _tile_loadd(3, sums + DP_AMX_ROWS * row + DP_AMX_ROWS, bytes);
-}
-
-DP_AMX_INLINE void store_sums(float *sums, size_t row)
-{
-    const long bytes = (long)(row * sizeof(float));
-
-    _tile_stored(0, sums, bytes);
-    _tile_stored(1, sums + DP_AMX_ROWS, bytes);
-    _tile_stored(2, sums + DP_AMX_ROWS * row, bytes);
-    _tile_stored(3, sums + DP_AMX_ROWS * row + DP_AMX_ROWS, bytes);
-}
-
-DP_AMX_INLINE void zero_sums(void)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-}
-
 DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t steps,
-                                const struct ahead *ahead)
+                                const struct dp_amx_ahead *ahead)
 {
     const char *step = ahead->at;
 
@@ -252,11 +219,11 @@ DP_AMX static void copy_weights(const struct plan *plan, uint16_t *to, size_t i,
 
 /* The weights that come after these; panels of samples fetch a part each. Beyond the last ones is
  * nothing to fetch, which does no harm. */
-static struct ahead ahead_of(const struct plan *plan, size_t i, size_t step)
+static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
 {
     const size_t panels = ceil_of(plan->rows, SIDE), row = plan->call->key.in * sizeof(uint16_t);
     const bool same = step + STEPS < plan->steps, last = i + 1 == across(plan);
-    struct ahead ahead = {
+    struct dp_amx_ahead ahead = {
         .step = is_forward(plan) ? SIDE * sizeof(uint16_t) : SIDE * row,
         .row = row,
         .rows = same || !last ? ceil_of(SIDE, panels) : 0,
@@ -271,7 +238,7 @@ DP_AMX static void compute_weights_block(const struct plan *plan, char *own, siz
     uint16_t *weights = (uint16_t *)(void *)own;
     float *sums = (float *)(void *)(own + (size_t)STEPS * SQUARE * sizeof(uint16_t));
     const size_t steps = least(STEPS, plan->steps - step);
-    struct ahead ahead = ahead_of(plan, i, step);
+    struct dp_amx_ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
         copy_weights(plan, weights + k * SQUARE, i, step + k);
@@ -279,13 +246,13 @@ DP_AMX static void compute_weights_block(const struct plan *plan, char *own, siz
     for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
         const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * SQUARE;
         if (step == 0) {
-            zero_sums();
+            dp_amx_zero_sums();
         } else {
-            load_sums(sums, SIDE);
+            dp_amx_load_sums(sums, SIDE);
         }
         add_products(is_forward(plan) ? weights : samples, is_forward(plan) ? samples : weights,
                      steps, &ahead);
-        store_sums(sums, SIDE);
+        dp_amx_store_sums(sums, SIDE);
         ahead.at += ahead.rows * ahead.row;
         if (step + steps == plan->steps && is_forward(plan)) {
             store_result(plan, sums, row, i * SIDE);
@@ -347,18 +314,18 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     const uint16_t *dy = (const uint16_t *)(void *)own;
     float *part = (float *)(void *)(own + plan->steps * SQUARE * sizeof(uint16_t));
     float *c = (float *)call->c + unit * in + input;
-    const struct ahead none = {0};
+    const struct dp_amx_ahead none = {0};
 
     if (!whole && call->adds) {
         copy_part(call, part, unit, input, true);
     }
     if (call->adds) {
-        load_sums(whole ? c : part, whole ? in : SIDE);
+        dp_amx_load_sums(whole ? c : part, whole ? in : SIDE);
     } else {
-        zero_sums();
+        dp_amx_zero_sums();
     }
     add_products(dy, plan->samples + input / SIDE * plan->steps * SQUARE, plan->steps, &none);
-    store_sums(whole ? c : part, whole ? in : SIDE);
+    dp_amx_store_sums(whole ? c : part, whole ? in : SIDE);
     if (!whole) {
         copy_part(call, part, unit, input, false);
     }

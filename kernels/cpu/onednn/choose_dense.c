@@ -20,7 +20,7 @@ static const double MARGIN = 0.05; /* of the time of theirs */
 struct dp_prepared_dense {
     struct dp_prepared_dense *next;
     struct dp_dense_key key;
-    bool own;
+    int way;
 };
 
 void dp_prepared_dense_destroy(struct dp_prepared_dense *dense)
@@ -48,30 +48,39 @@ static const struct dp_prepared_dense *find(const struct dp_prepared_onednn *all
 /* ---- measuring ---- */
 
 /* In turns; the first time of each is not counted, since its memory is new. */
-static dp_status time_both(struct dp_stream *s, const struct dp_dense_key *key,
+static dp_status time_ways(struct dp_stream *s, const struct dp_dense_key *key,
                            const struct dp_dense_ways *ways, const struct dp_dense_arrays *arrays,
-                           double ms[2])
+                           double ms[DP_DENSE_WAYS])
 {
-    ms[0] = ms[1] = HUGE_VAL;
     for (int round = -1; round < ROUNDS; round++) {
-        for (int own = 0; own < 2; own++) {
+        for (int way = 0; way < ways->count; way++) {
             const double begin = dp_onednn_now_ms(s);
-            DP_TRY(ways->run(s, key, arrays, own != 0));
+            DP_TRY(ways->run(s, key, arrays, way));
             const double taken = dp_onednn_now_ms(s) - begin;
-            ms[own] = round < 0 ? HUGE_VAL : fmin(ms[own], taken);
+            ms[way] = round < 0 ? HUGE_VAL : fmin(ms[way], taken);
         }
     }
     return DP_OK;
 }
 
+static size_t most_bytes(const struct dp_dense_ways *ways)
+{
+    size_t most = 0;
+
+    for (int way = 0; way < ways->count; way++) {
+        most = ways->way[way].bytes > most ? ways->way[way].bytes : most;
+    }
+    return most;
+}
+
 /* Arrays have room for float32 each. */
 static dp_status measure(struct dp_stream *s, const struct dp_dense_key *key,
-                         const struct dp_dense_ways *ways, double ms[2])
+                         const struct dp_dense_ways *ways, double ms[DP_DENSE_WAYS])
 {
     const size_t x = dp_round_up(key->rows * key->in * sizeof(float), DP_MEM_ALIGN);
     const size_t y = dp_round_up(key->rows * key->out * sizeof(float), DP_MEM_ALIGN);
     const size_t w = dp_round_up(key->in * key->out * sizeof(float), DP_MEM_ALIGN);
-    char *block = dp_mem_arena(DP_MEM_LIBRARY, x + y + w + ways->own_bytes);
+    char *block = dp_mem_arena(DP_MEM_LIBRARY, x + y + w + most_bytes(ways));
     uint16_t *numbers = (uint16_t *)(void *)block;
     dp_status status;
 
@@ -90,7 +99,7 @@ static dp_status measure(struct dp_stream *s, const struct dp_dense_key *key,
         .b = at[key->use == DP_DENSE_BACKWARD_WEIGHTS ? 0 : 2],
         .scratch = block + x + y + w,
     };
-    status = time_both(s, key, ways, &arrays, ms);
+    status = time_ways(s, key, ways, &arrays, ms);
     dp_free(block);
     return status;
 }
@@ -110,24 +119,51 @@ static void choice_name(const struct dp_stream *s, const struct dp_dense_key *ke
                    dp_plural(s->threads));
 }
 
+/* The way of that name; theirs where there is none. */
+static int way_called(const struct dp_dense_ways *ways, const char *name)
+{
+    int way = ways->count - 1;
+
+    while (way > 0 && (name == NULL || strcmp(name, ways->way[way].name) != 0)) {
+        way--;
+    }
+    return way;
+}
+
+static int fastest(const struct dp_dense_ways *ways, const double ms[DP_DENSE_WAYS])
+{
+    int best = 1;
+
+    for (int way = 2; way < ways->count; way++) {
+        best = ms[way] < ms[best] ? way : best;
+    }
+    return ms[best] < (1.0 - MARGIN) * ms[0] ? best : 0;
+}
+
 static dp_status choose(struct dp_stream *s, const struct dp_dense_key *key,
-                        const struct dp_dense_ways *ways, bool *own)
+                        const struct dp_dense_ways *ways, int *way)
 {
     const bool follows = dp_algo_choices_follows(s->algo_choices);
     char name[DP_ALGO_CHOICE_KEY];
-    double ms[2] = {0.0, 0.0};
+    double ms[DP_DENSE_WAYS] = {0};
     const char *code;
 
     choice_name(s, key, name);
     DP_TRY(dp_algo_choices_ask(s->algo_choices, name, &code));
     if (code != NULL || !dp_algo_choices_open(s->algo_choices)) {
-        *own = code != NULL && strcmp(code, ways->own) == 0;
+        *way = way_called(ways, code);
         return DP_OK;
     }
-    DP_TRY(follows ? DP_OK : measure(s, key, ways, ms));
-    *own = ms[1] < (1.0 - MARGIN) * ms[0];
-    DP_DEBUG("%s: %s takes %.4f ms, %s %.4f", name, ways->theirs, ms[0], ways->own, ms[1]);
-    return dp_algo_choices_note(s->algo_choices, name, *own ? ways->own : ways->theirs, ms[*own]);
+    DP_TRY(!follows || ways->by_all ? measure(s, key, ways, ms) : DP_OK);
+    if (follows) {
+        *way = 0;
+        return dp_algo_choices_note(s->algo_choices, name, ways->way[0].name, 0.0);
+    }
+    *way = fastest(ways, ms);
+    for (int i = 0; i < ways->count; i++) {
+        DP_DEBUG("%s: %s takes %.4f ms", name, ways->way[i].name, ms[i]);
+    }
+    return dp_algo_choices_note(s->algo_choices, name, ways->way[*way].name, ms[*way]);
 }
 
 bool dp_dense_is_open(const struct dp_stream *s, size_t rows, size_t in, size_t out)
@@ -140,26 +176,26 @@ dp_status dp_dense_decide(struct dp_stream *s, const struct dp_dense_key *key,
 {
     struct dp_prepared_onednn *all = NULL;
     struct dp_prepared_dense *dense;
-    bool own = false;
+    int way = 0;
 
     DP_TRY(dp_prepared_open(s, &all));
     if (find(all, key) != NULL) {
         return DP_OK;
     }
-    DP_TRY(choose(s, key, ways, &own));
-    DP_TRY(own ? dp_prepared_grow(all, ways->own_bytes) : DP_OK);
+    DP_TRY(choose(s, key, ways, &way));
+    DP_TRY(way > 0 ? dp_prepared_grow(all, ways->way[way].bytes) : DP_OK);
     dense = dp_zalloc(1, sizeof(*dense));
     if (dense == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "prepared dense layer");
     }
-    *dense = (struct dp_prepared_dense){all->dense, *key, own};
+    *dense = (struct dp_prepared_dense){all->dense, *key, way};
     all->dense = dense;
     return DP_OK;
 }
 
-bool dp_dense_is_own(const struct dp_stream *s, const struct dp_dense_key *key)
+int dp_dense_way(const struct dp_stream *s, const struct dp_dense_key *key)
 {
     const struct dp_prepared_dense *dense = find(s->state, key);
 
-    return dense != NULL && dense->own;
+    return dense != NULL ? dense->way : 0;
 }

@@ -191,12 +191,12 @@ static struct dp_onednn_product product_of(const struct dp_prepared_onednn *all,
 
 /* The weights are as good as a bias: it is measured, what it is does not matter. */
 static dp_status run_way(struct dp_stream *s, const struct dp_dense_key *key,
-                         const struct dp_dense_arrays *arrays, bool own)
+                         const struct dp_dense_arrays *arrays, int way)
 {
     const struct dp_onednn_product what = product_of(s->state, key);
     const void *bias = what.bias ? arrays->b : NULL;
 
-    if (!own) {
+    if (way == 0) {
         return run(s, &what, arrays->c, arrays->a, arrays->b, bias);
     }
     dp_dense_amx(&(struct dp_dense_amx){.key = *key,
@@ -214,8 +214,12 @@ static dp_status choose(struct dp_stream *s, const struct dp_dense_key *key)
 {
     const struct dp_prepared_onednn *all = s->state;
     const struct dp_onednn_product what = product_of(all, key);
-    const struct dp_dense_ways ways = {find(all, &what)->code, DP_PREPARED_DENSE_AMX,
-                                       dp_dense_amx_bytes(key, s->threads), run_way};
+    const struct dp_dense_ways ways = {
+        .count = 2,
+        .way = {{find(all, &what)->code, 0},
+                {DP_PREPARED_DENSE_AMX, dp_dense_amx_bytes(key, s->threads)}},
+        .run = run_way,
+    };
 
     return dp_dense_decide(s, key, &ways);
 }
@@ -248,7 +252,7 @@ static bool run_own(const struct dp_stream *s, struct dp_dense_amx call)
 {
     const struct dp_prepared_onednn *all = s->state;
 
-    if (!dp_dense_is_own(s, &call.key)) {
+    if (dp_dense_way(s, &call.key) == 0) {
         return false;
     }
     call.scratch = all->arena;

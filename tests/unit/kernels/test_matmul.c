@@ -3,13 +3,15 @@
  * that are longer than the matrix, and what is kept. Which of them a processor gets does not matter
  * here.
  *
- * Numbers are small integers, so that every sum is exact.
+ * Numbers are small integers, so that every sum is exact, but for those of all bits.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "tests/support/arrays.h"
 
+#include <math.h>
 #include <sys/mman.h>
 
+#include "kernels/cpu/amx/gemm_amx.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/matmul.h"
 
@@ -123,18 +125,27 @@ static void products_of_onednn_are_plain_sums(void **state)
 
 /* ---- ours ---- */
 
+/* By vectors, and by tiles. */
+static const struct own {
+    bool (*can)(const struct dp_matmul *product);
+    size_t (*bytes)(const struct dp_matmul *product, int threads);
+    void (*run)(const struct dp_gemm *gemm, int threads);
+} owns[] = {{dp_gemm_can, dp_gemm_bytes, dp_gemm},
+            {dp_gemm_amx_can, dp_gemm_amx_bytes, dp_gemm_amx}};
+static const struct own *own; /* which is tested */
+
 enum { GUARD = 64 /* floats after the scratch, which stay */ };
 
 static void gemm_in_scratch(int threads, struct dp_gemm *gemm)
 {
-    const size_t count = dp_gemm_bytes(&gemm->product, threads) / sizeof(float);
+    const size_t count = own->bytes(&gemm->product, threads) / sizeof(float);
     float *scratch = zeros(count + GUARD);
 
     for (size_t i = 0; i < count; i++) {
         scratch[i] = NAN; /* must be written before it is read */
     }
     gemm->scratch = scratch;
-    dp_gemm(gemm, threads);
+    own->run(gemm, threads);
     for (size_t i = 0; i < GUARD; i++) {
         assert_true(scratch[count + i] == 0.0f);
     }
@@ -145,32 +156,42 @@ static void multiply_ours(int threads, const struct dp_matmul *product)
 {
     struct dp_gemm gemm = {.product = *product};
 
-    if (dp_gemm_can(product)) {
+    if (own->can(product)) {
         gemm_in_scratch(threads, &gemm);
-    } else { /* both transposed, which no layer needs; or no AVX-512 */
+    } else { /* both transposed, which no layer needs */
         dp_matmul_blas(threads, product);
     }
 }
 
-static bool has_ours(void)
+/* Runs a check for each of ours that this processor can compute. */
+static void each_of_ours(void (*run)(void))
 {
     const struct dp_matmul product = {.order_a = DP_PLAIN, .order_b = DP_PLAIN};
+    bool any = false;
 
-    return dp_gemm_can(&product);
+    for (size_t i = 0; i < DP_COUNT(owns); i++) {
+        own = &owns[i];
+        if (own->can(&product)) {
+            any = true;
+            run();
+        } else {
+            print_message("skipped: %s, which this processor cannot compute\n",
+                          i == 0 ? "AVX-512" : "AMX");
+        }
+    }
+    if (!any) {
+        skip();
+    }
 }
 
-static void our_products_are_plain_sums(void **state)
+static void check_ours(void)
 {
     /* More than a block of samples, of all threads and of each; than one of each kind of sums;
      * parts of panels and tiles. Threads divide 192 samples and more. */
     static const struct sizes large[] = {{270, 35, 40}, {790, 13, 20}, {30, 45, 1030},
                                          {20, 33, 300}, {35, 20, 263}, {192, 33, 270},
                                          {191, 48, 16}, {23, 31, 33}};
-    (void)state;
 
-    if (!has_ours()) {
-        skip();
-    }
     check_all(multiply_ours);
     for (size_t i = 0; i < DP_COUNT(large); i++) {
         for (unsigned way = 0; way < 8; way++) {
@@ -181,13 +202,12 @@ static void our_products_are_plain_sums(void **state)
 }
 
 /* Where memory ends, nothing is read behind a matrix. */
-static void no_row_behind_the_last_one_is_read(void **state)
+static void check_last_row(void)
 {
     enum { M = 64, N = 40, K = 256, BYTES = M * K * (int)sizeof(float) };
     char *a =
         mmap(NULL, 2 * (size_t)BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     float *b = zeros((size_t)K * N), *c = zeros((size_t)M * N);
-    (void)state;
 
     assert_true(a != MAP_FAILED);
     assert_int_equal(mprotect(a + BYTES, BYTES, PROT_NONE), 0);
@@ -212,6 +232,18 @@ static void no_row_behind_the_last_one_is_read(void **state)
     assert_int_equal(munmap(a, 2 * (size_t)BYTES), 0);
     dp_free(b);
     dp_free(c);
+}
+
+static void no_row_behind_the_last_one_is_read(void **state)
+{
+    (void)state;
+    each_of_ours(check_last_row);
+}
+
+static void our_products_are_plain_sums(void **state)
+{
+    (void)state;
+    each_of_ours(check_ours);
 }
 
 enum { SAMPLES = 133, UNITS = 26, INPUTS = 1500 /* more than a block */ };
@@ -244,13 +276,12 @@ static void check_finish(const float *x, const float *w, const float *bias, bool
     dp_free(y);
 }
 
-static void bias_and_relu_come_after_the_whole_sum(void **state)
+static void check_finishes(void)
 {
     float *x = integers(SAMPLES, INPUTS, 4), *w = integers(UNITS, INPUTS, 5);
     float *bias = integers(1, UNITS, 6);
-    (void)state;
 
-    for (int threads = 2; has_ours() && threads <= 3; threads++) { /* divide samples; units */
+    for (int threads = 2; threads <= 3; threads++) { /* divide samples; units */
         check_finish(x, w, NULL, false, threads);
         check_finish(x, w, NULL, true, threads);
         check_finish(x, w, bias, false, threads);
@@ -261,18 +292,128 @@ static void bias_and_relu_come_after_the_whole_sum(void **state)
     dp_free(x);
 }
 
-static void relu_keeps_what_is_no_number(void **state)
+static void bias_and_relu_come_after_the_whole_sum(void **state)
+{
+    (void)state;
+    each_of_ours(check_finishes);
+}
+
+static void check_no_number(void)
 {
     const float x[2] = {NAN, -1.0f}, w = 1.0f;
     float y[2] = {0.0f, 0.0f};
     struct dp_gemm gemm = {.product = {y, x, &w, DP_PLAIN, DP_TRANSPOSED, 2, 1, 1, 1, 1, 1, 0.0f},
                            .relu = true};
-    (void)state;
 
-    if (has_ours()) {
-        gemm_in_scratch(1, &gemm);
-        assert_true(isnan(y[0]) && y[1] == 0.0f);
+    gemm_in_scratch(1, &gemm);
+    assert_true(isnan(y[0]) && y[1] == 0.0f);
+}
+
+static void relu_keeps_what_is_no_number(void **state)
+{
+    (void)state;
+    each_of_ours(check_no_number);
+}
+
+/* ---- numbers of all bits ---- */
+
+enum { LONG = 700 };
+
+/* Magnitudes differ by 2^16 and more. */
+static float *numbers(size_t rows, size_t columns, uint32_t seed)
+{
+    float *array = uniform(rows * (columns + GAP), seed, -1, 1);
+
+    for (size_t i = 0; i < rows * (columns + GAP); i++) {
+        array[i] = ldexpf(array[i], (int)(dp_random_u32(seed, DP_RANDOM_TEST, 1, i) % 17) - 8);
     }
+    return array;
+}
+
+/* The largest error of c = op(a) op(b), in roundings of the sum of what was added, without
+ * signs. */
+static double error_of(void (*multiply)(int, const struct dp_matmul *), enum dp_order order_a,
+                       enum dp_order order_b, const float *a, const float *b)
+{
+    enum { M = 40, N = 36 };
+    float *c = zeros((size_t)M * N);
+    const struct dp_matmul p = {.c = c,
+                                .a = a,
+                                .b = b,
+                                .order_a = order_a,
+                                .order_b = order_b,
+                                .m = M,
+                                .n = N,
+                                .k = LONG,
+                                .lda = (order_a == DP_PLAIN ? LONG : M) + GAP,
+                                .ldb = (order_b == DP_PLAIN ? N : LONG) + GAP,
+                                .ldc = N};
+    double most = 0;
+
+    multiply(2, &p);
+    for (size_t i = 0; i < (size_t)M * N; i++) {
+        double sum = 0, whole = 0;
+        for (size_t x = 0; x < LONG; x++) {
+            const double product =
+                (double)at(a, p.lda, order_a, i / N, x) * (double)at(b, p.ldb, order_b, x, i % N);
+            sum += product;
+            whole += fabs(product);
+        }
+        most = fmax(most, fabs((double)c[i] - sum) / (whole * 0x1p-24));
+    }
+    dp_free(c);
+    return most;
+}
+
+/* One product after the other. */
+static void multiply_plainly(int threads, const struct dp_matmul *p)
+{
+    (void)threads;
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < p->n; j++) {
+            p->c[i * p->ldc + j] = element(p, i, j, 0.0f);
+        }
+    }
+}
+
+static void check_errors(void)
+{
+    static const enum dp_order orders[][2] = {
+        {DP_PLAIN, DP_TRANSPOSED}, {DP_PLAIN, DP_PLAIN}, {DP_TRANSPOSED, DP_PLAIN}};
+    float *a = numbers(LONG, LONG, 7), *b = numbers(LONG, LONG, 8);
+
+    for (size_t i = 0; i < DP_COUNT(orders); i++) {
+        const double ours = error_of(multiply_ours, orders[i][0], orders[i][1], a, b);
+        const double plain = error_of(multiply_plainly, orders[i][0], orders[i][1], a, b);
+        print_message("%.2f roundings, added one after the other %.2f\n", ours, plain);
+        assert_true(ours <= plain);
+    }
+    dp_free(b);
+    dp_free(a);
+}
+
+/* Those of three bfloats in place of a float as well. */
+static void our_errors_are_no_larger_than_those_of_plain_sums(void **state)
+{
+    (void)state;
+    each_of_ours(check_errors);
+}
+
+static void check_infinity(void)
+{
+    const float x[4] = {INFINITY, 3.0f, -INFINITY, 1e-40f}, w = 2.0f;
+    float y[4] = {0};
+    struct dp_gemm gemm = {.product = {y, x, &w, DP_PLAIN, DP_TRANSPOSED, 4, 1, 1, 1, 1, 1, 0.0f}};
+
+    gemm_in_scratch(1, &gemm);
+    assert_false(isfinite(y[0]) || isfinite(y[2]));
+    assert_true(y[1] == 6.0f && fabsf(y[3]) < 1e-37f);
+}
+
+static void what_is_infinite_does_not_become_finite(void **state)
+{
+    (void)state;
+    each_of_ours(check_infinity);
 }
 
 int main(void)
@@ -284,6 +425,8 @@ int main(void)
         cmocka_unit_test(no_row_behind_the_last_one_is_read),
         cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
         cmocka_unit_test(relu_keeps_what_is_no_number),
+        cmocka_unit_test(our_errors_are_no_larger_than_those_of_plain_sums),
+        cmocka_unit_test(what_is_infinite_does_not_become_finite),
     };
 
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);

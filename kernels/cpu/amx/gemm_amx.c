@@ -1,0 +1,465 @@
+#include "kernels/cpu/amx/gemm_amx.h"
+
+#include "kernels/cpu/amx/parts_amx.h"
+#include "kernels/cpu/amx/sums_amx.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+#if DP_AMX_CODE
+
+enum {
+    SIDE = DP_AMX_SIDE,
+    SQUARE = DP_AMX_SQUARE,
+    CUBE = DP_AMX_CUBE,
+    SECOND = SQUARE, /* where the parts of a cube begin */
+    THIRD = 2 * SQUARE,
+    SUMS = SIDE * SIDE,
+    ROWS = 128, /* samples of a block, where samples are not summed over */
+    STEPS = 4   /* cubes of weights in the first cache */
+};
+
+struct plan {
+    const struct dp_gemm *call;
+    size_t row, rows; /* the samples of a block */
+    size_t steps;     /* squares along a sum */
+    uint16_t *samples;
+    char *own; /* threads' scratch */
+};
+
+static size_t ceil_of(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool sums_samples(const struct dp_matmul *p)
+{
+    return p->order_a == DP_TRANSPOSED;
+}
+
+static bool turns_weights(const struct dp_matmul *p)
+{
+    return p->order_b == DP_TRANSPOSED;
+}
+
+static size_t block_rows(const struct dp_matmul *p)
+{
+    return sums_samples(p) ? p->k : least(p->m, ROWS);
+}
+
+static size_t steps_of(const struct dp_matmul *p)
+{
+    return ceil_of(p->k, SIDE);
+}
+
+static size_t samples_bytes(const struct dp_matmul *p)
+{
+    const size_t across = ceil_of(sums_samples(p) ? p->n : block_rows(p), SIDE);
+
+    return across * steps_of(p) * CUBE * sizeof(uint16_t);
+}
+
+/* A thread's: cubes of weights, or of dy; a cube that is turned; and sums. */
+static size_t own_cubes(const struct dp_matmul *p)
+{
+    return (sums_samples(p) ? steps_of(p) : STEPS) + 1;
+}
+
+static size_t own_bytes(const struct dp_matmul *p)
+{
+    const size_t sums = sums_samples(p) ? 1 : ceil_of(block_rows(p), SIDE);
+
+    return own_cubes(p) * CUBE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
+}
+
+bool dp_gemm_amx_can(const struct dp_matmul *p)
+{
+    return (p->order_a == DP_PLAIN || p->order_b == DP_PLAIN) && dp_amx_has();
+}
+
+size_t dp_gemm_amx_bytes(const struct dp_matmul *p, int threads)
+{
+    return samples_bytes(p) + (size_t)threads * own_bytes(p);
+}
+
+/* ---- a square of sums ---- */
+
+DP_AMX_INLINE void load_a(const uint16_t *a)
+{
+    _tile_loadd(4, a, 64);
+    _tile_loadd(5, a + DP_AMX_TILE, 64);
+}
+
+DP_AMX_INLINE void load_b(const uint16_t *b)
+{
+    _tile_loadd(6, b, 64);
+    _tile_loadd(7, b + DP_AMX_TILE, 64);
+}
+
+/* Fetches a tile of the next step into the first cache. */
+DP_AMX_INLINE void fetch(const uint16_t *next, size_t tile)
+{
+#pragma GCC unroll 16
+    for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+        _mm_prefetch((const char *)(next + tile * DP_AMX_TILE + i * DP_AMX_DEPTH), _MM_HINT_T0);
+    }
+}
+
+DP_AMX_INLINE void multiply(void)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+/* The small products first; each part is loaded once, but for two. `far` is the operand that does
+ * not lie in the first cache. */
+DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, const uint16_t *far,
+                                size_t steps, const struct dp_amx_ahead *ahead)
+{
+    const char *step = ahead->at;
+
+    for (size_t i = 0; i < steps; i++, a += CUBE, b += CUBE, step += ahead->step) {
+        const char *at = step;
+        far += CUBE;
+        load_a(a + THIRD);
+        load_b(b);
+        multiply();
+        for (size_t k = 0; k < ahead->rows; k++, at += ahead->row) {
+            _mm_prefetch(at, _MM_HINT_T1);
+            _mm_prefetch(at + 64, _MM_HINT_T1);
+        }
+        fetch(far, 0);
+        load_a(a + SECOND);
+        multiply();
+        fetch(far, 1);
+        load_b(b + SECOND);
+        multiply();
+        fetch(far, 2);
+        load_a(a);
+        multiply();
+        fetch(far, 3);
+        load_b(b + THIRD);
+        multiply();
+        fetch(far, 4);
+        load_b(b);
+        multiply();
+        fetch(far, 5);
+    }
+}
+
+/* ---- results ---- */
+
+DP_AMX_INLINE void store_row(const struct dp_gemm *call, float *to, __mmask16 mask, __m512 sum,
+                             __m512 bias)
+{
+    sum = call->product.keep != 0 ? _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to)) : sum;
+    sum = _mm512_add_ps(sum, bias);
+    /* As `sum < 0 ? 0 : sum`: the second operand if it is no number. */
+    sum = call->relu ? _mm512_max_ps(_mm512_setzero_ps(), sum) : sum;
+    _mm512_mask_storeu_ps(to, mask, sum);
+}
+
+/* y of 32 samples and units from sums of units and samples. */
+DP_AMX static void store_result(const struct plan *plan, const float *sums, size_t sample,
+                                size_t unit)
+{
+    const struct dp_matmul *p = &plan->call->product;
+    const uint32_t mask = dp_amx_mask(p->n - unit);
+    const size_t last = plan->rows - sample;
+
+    for (size_t part = 0; part < 4; part++) {
+        const size_t right = part / 2 * DP_AMX_ROWS, down = part % 2 * DP_AMX_ROWS;
+        const __mmask16 some = (__mmask16)(mask >> down);
+        const __m512 bias = plan->call->bias != NULL
+                                ? _mm512_maskz_loadu_ps(some, plan->call->bias + unit + down)
+                                : _mm512_setzero_ps();
+        float *to = p->c + (plan->row + sample + right) * p->ldc + unit + down;
+        __m512i v[DP_AMX_ROWS];
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            v[i] = _mm512_load_si512(sums + (down + i) * SIDE + right);
+        }
+        dp_amx_transpose(v);
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            if (right + i < last) {
+                store_row(plan->call, to + i * p->ldc, some, _mm512_castsi512_ps(v[i]), bias);
+            }
+        }
+    }
+}
+
+/* dx of 32 samples and inputs; of sums, four columns at a time are in another order. */
+DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
+                              size_t input)
+{
+    const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    const struct dp_matmul *p = &plan->call->product;
+    const size_t lines = least(plan->rows - sample, SIDE);
+    const uint32_t mask = dp_amx_mask(p->n - input);
+    float *to = p->c + (plan->row + sample) * p->ldc + input;
+
+    for (size_t i = 0; i < lines; i++, sums += SIDE, to += p->ldc) {
+        const __m512i a = _mm512_load_si512(sums), b = _mm512_load_si512(sums + DP_AMX_ROWS);
+        store_row(plan->call, to, (__mmask16)mask,
+                  _mm512_castsi512_ps(_mm512_permutex2var_epi64(a, low, b)), _mm512_setzero_ps());
+        store_row(plan->call, to + DP_AMX_ROWS, (__mmask16)(mask >> DP_AMX_ROWS),
+                  _mm512_castsi512_ps(_mm512_permutex2var_epi64(a, high, b)), _mm512_setzero_ps());
+    }
+}
+
+/* The part that exists of a square of dw. */
+DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, size_t unit,
+                              size_t input)
+{
+    const struct dp_matmul *p = &call->product;
+    const size_t lines = least(p->m - unit, SIDE);
+    const uint32_t mask = dp_amx_mask(p->n - input);
+    float *to = p->c + unit * p->ldc + input;
+
+    for (size_t i = 0; i < lines; i++, sums += SIDE, to += p->ldc) {
+        store_row(call, to, (__mmask16)mask, _mm512_load_ps(sums), _mm512_setzero_ps());
+        store_row(call, to + DP_AMX_ROWS, (__mmask16)(mask >> DP_AMX_ROWS),
+                  _mm512_load_ps(sums + DP_AMX_ROWS), _mm512_setzero_ps());
+    }
+}
+
+/* ---- y and dx: squares of weights, each for all samples of the block ---- */
+
+/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
+static inline struct dp_amx_floats weights_at(const struct plan *plan, size_t i, size_t step)
+{
+    const struct dp_matmul *p = &plan->call->product;
+    const bool turns = turns_weights(p);
+    const size_t line = (turns ? i : step) * SIDE, column = (turns ? step : i) * SIDE;
+
+    return (struct dp_amx_floats){p->b + line * p->ldb + column, p->ldb,
+                                  (turns ? p->n : p->k) - line, (turns ? p->k : p->n) - column};
+}
+
+/* The weights that come after these; panels of samples fetch a part each. Beyond the last ones is
+ * nothing to fetch, which does no harm. */
+static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
+{
+    const struct dp_matmul *p = &plan->call->product;
+    const size_t panels = ceil_of(plan->rows, SIDE), row = p->ldb * sizeof(float);
+    const bool same = step + STEPS < plan->steps, last = (i + 1) * SIDE >= p->n;
+    struct dp_amx_ahead ahead = {
+        .step = turns_weights(p) ? SIDE * sizeof(float) : SIDE * row,
+        .row = row,
+        .rows = same || !last ? ceil_of(SIDE, panels) : 0,
+    };
+
+    ahead.at = (const char *)weights_at(plan, same ? i : i + !last, same ? step + STEPS : 0).from;
+    return ahead;
+}
+
+DP_AMX static void compute_block(const struct plan *plan, char *own, size_t i, size_t step)
+{
+    const bool turns = turns_weights(&plan->call->product);
+    uint16_t *weights = (uint16_t *)(void *)own;
+    float *sums = (float *)(void *)(own + (size_t)(STEPS + 1) * CUBE * sizeof(uint16_t));
+    const size_t steps = least(STEPS, plan->steps - step);
+    struct dp_amx_ahead ahead = ahead_of(plan, i, step);
+
+    for (size_t k = 0; k < steps; k++) {
+        const struct dp_amx_floats square = weights_at(plan, i, step + k);
+        if (turns) {
+            dp_amx_split_rows(weights + k * CUBE, &square);
+        } else {
+            dp_amx_split_pairs(weights + k * CUBE, &square, false);
+        }
+    }
+    for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
+        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * CUBE;
+        if (step == 0) {
+            dp_amx_zero_sums();
+        } else {
+            dp_amx_load_sums(sums, SIDE);
+        }
+        add_products(turns ? weights : samples, turns ? samples : weights, samples, steps, &ahead);
+        dp_amx_store_sums(sums, SIDE);
+        ahead.at += ahead.rows * ahead.row;
+        if (step + steps == plan->steps && turns) {
+            store_result(plan, sums, row, i * SIDE);
+        } else if (step + steps == plan->steps) {
+            store_back(plan, sums, row, i * SIDE);
+        }
+    }
+}
+
+DP_AMX static void compute_part(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_matmul *p = &plan->call->product;
+    char *own = plan->own + (size_t)part * own_bytes(p);
+    struct dp_amx_shape before;
+    size_t begin, end;
+
+    dp_part(ceil_of(p->n, SIDE), 1, part, parts, &begin, &end);
+    dp_amx_begin(&before);
+    for (size_t i = begin; i < end; i++) {
+        for (size_t step = 0; step < plan->steps; step += STEPS) {
+            compute_block(plan, own, i, step);
+        }
+    }
+    dp_amx_end(&before);
+}
+
+/* `turned`: room for a cube. */
+DP_AMX static void pack_square(const struct plan *plan, uint16_t *to,
+                               const struct dp_amx_floats *square, uint16_t *turned)
+{
+    const bool columns = sums_samples(&plan->call->product);
+
+    dp_amx_split_rows(turned, square);
+    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
+        const struct dp_amx_square part = {turned + k * SQUARE, SIDE, SIDE, SIDE};
+        if (columns) {
+            dp_amx_turned_columns(to + k * SQUARE, &part);
+        } else {
+            dp_amx_turned_rows(to + k * SQUARE, &part);
+        }
+    }
+}
+
+/* A thread's room for a cube that is turned. */
+static uint16_t *turned_of(const struct plan *plan, int part)
+{
+    const struct dp_matmul *p = &plan->call->product;
+
+    return (uint16_t *)(void *)(plan->own + (size_t)part * own_bytes(p)) +
+           (own_cubes(p) - 1) * CUBE;
+}
+
+/* Panels of 32 samples. */
+DP_AMX static void pack_part(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_matmul *p = &plan->call->product;
+    size_t begin, end;
+
+    dp_part(ceil_of(plan->rows, SIDE), 1, part, parts, &begin, &end);
+    for (size_t panel = begin; panel < end; panel++) {
+        for (size_t step = 0; step < plan->steps; step++) {
+            const size_t row = panel * SIDE, column = step * SIDE;
+            const struct dp_amx_floats square = {p->a + (plan->row + row) * p->lda + column, p->lda,
+                                                 plan->rows - row, p->k - column};
+            uint16_t *to = plan->samples + (panel * plan->steps + step) * CUBE;
+            if (turns_weights(p)) {
+                pack_square(plan, to, &square, turned_of(plan, part));
+            } else {
+                dp_amx_split_rows(to, &square);
+            }
+        }
+    }
+}
+
+/* ---- dw: squares of it, over all samples ---- */
+
+DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t unit, size_t input)
+{
+    const struct dp_gemm *call = plan->call;
+    const struct dp_matmul *p = &call->product;
+    const bool whole = p->m - unit >= SIDE && p->n - input >= SIDE && p->keep == 0;
+    const uint16_t *dy = (const uint16_t *)(void *)own;
+    const uint16_t *x = plan->samples + input / SIDE * plan->steps * CUBE;
+    float *part = (float *)(void *)(own + own_cubes(p) * CUBE * sizeof(uint16_t));
+    float *c = p->c + unit * p->ldc + input;
+    const struct dp_amx_ahead none = {0};
+
+    dp_amx_zero_sums();
+    add_products(dy, x, x, plan->steps, &none);
+    dp_amx_store_sums(whole ? c : part, whole ? p->ldc : SIDE);
+    if (!whole) {
+        store_part(call, part, unit, input);
+    }
+}
+
+DP_AMX static void compute_gradients(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_matmul *p = &plan->call->product;
+    char *own = plan->own + (size_t)part * own_bytes(p);
+    struct dp_amx_shape before;
+    size_t begin, end;
+
+    dp_part(p->m, SIDE, part, parts, &begin, &end);
+    dp_amx_begin(&before);
+    for (size_t unit = begin; unit < end; unit += SIDE) {
+        for (size_t step = 0; step < plan->steps; step++) {
+            const struct dp_amx_floats square = {p->a + step * SIDE * p->lda + unit, p->lda,
+                                                 p->k - step * SIDE, p->m - unit};
+            pack_square(plan, (uint16_t *)(void *)own + step * CUBE, &square,
+                        turned_of(plan, part));
+        }
+        for (size_t input = 0; input < p->n; input += SIDE) {
+            compute_gradient(plan, own, unit, input);
+        }
+    }
+    dp_amx_end(&before);
+}
+
+/* Columns of x. */
+DP_AMX static void pack_columns(void *context, int part, int parts)
+{
+    const struct plan *plan = context;
+    const struct dp_matmul *p = &plan->call->product;
+    size_t begin, end;
+
+    dp_part(p->n, SIDE, part, parts, &begin, &end);
+    for (size_t step = 0; step < plan->steps; step++) {
+        for (size_t input = begin; input < end; input += SIDE) {
+            const struct dp_amx_floats square = {p->b + step * SIDE * p->ldb + input, p->ldb,
+                                                 p->k - step * SIDE, p->n - input};
+            dp_amx_split_pairs(plan->samples + (input / SIDE * plan->steps + step) * CUBE, &square,
+                               true);
+        }
+    }
+}
+
+void dp_gemm_amx(const struct dp_gemm *gemm, int threads)
+{
+    const struct dp_matmul *p = &gemm->product;
+    const bool gradient = sums_samples(p);
+    const size_t rows = block_rows(p), all = gradient ? p->k : p->m;
+    char *scratch = (char *)(void *)gemm->scratch;
+    struct plan plan = {.call = gemm,
+                        .steps = steps_of(p),
+                        .samples = (uint16_t *)(void *)scratch,
+                        .own = scratch + samples_bytes(p)};
+
+    for (; plan.row < all; plan.row += rows) {
+        plan.rows = least(rows, all - plan.row);
+        dp_parallel_parts(threads, gradient ? pack_columns : pack_part, &plan);
+        dp_parallel_parts(threads, gradient ? compute_gradients : compute_part, &plan);
+    }
+}
+
+#else
+
+bool dp_gemm_amx_can(const struct dp_matmul *p)
+{
+    (void)p;
+    return false;
+}
+
+size_t dp_gemm_amx_bytes(const struct dp_matmul *p, int threads)
+{
+    (void)p, (void)threads;
+    return 0;
+}
+
+void dp_gemm_amx(const struct dp_gemm *gemm, int threads)
+{
+    (void)gemm, (void)threads;
+}
+
+#endif

@@ -157,6 +157,30 @@ static void a_restart_forgets_also_what_is_in_flight(void **state)
     dp_bucket_times_destroy(times);
 }
 
+/* Whatever an earlier step left there: with no sum yet nothing has happened. */
+static void a_row_begins_as_zeros(void **state)
+{
+    static const struct dp_bucket_time none;
+    struct dp_bucket_times *times = created(2);
+    (void)state;
+
+    for (int step = 0; step < 5; step++) {
+        do_step(times, step);
+    }
+    dp_bucket_times_restart(times);
+    for (int step = 0; step < 5; step++) {
+        dp_bucket_times_begin(times, begin_of(step));
+        assert_int_equal(times->kept, step + 1);
+        assert_memory_equal(&times->times[2 * step], &none, sizeof(none));
+        assert_memory_equal(&times->times[2 * step + 1], &none, sizeof(none));
+        assert_int_equal(step == 0 ? 0 : times->times[2 * step - 1].ready_ns,
+                         step == 0 ? 0 : begin_of(step - 1) + 20);
+        submit(times, 1);
+        take_sum(times, 1, begin_of(step));
+    }
+    dp_bucket_times_destroy(times);
+}
+
 static void failed_allocations_leave_nothing(void **state)
 {
     struct dp_bucket_times *times;
@@ -179,6 +203,7 @@ int main(void)
         cmocka_unit_test(kept_steps_are_evenly_spaced),
         cmocka_unit_test(a_deferred_bucket_belongs_to_the_step_that_submitted_it),
         cmocka_unit_test(a_restart_forgets_also_what_is_in_flight),
+        cmocka_unit_test(a_row_begins_as_zeros),
         cmocka_unit_test(failed_allocations_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

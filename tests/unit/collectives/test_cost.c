@@ -420,6 +420,25 @@ static void messages_of_compressors_cost_what_they_send(void **state)
     assert_near(dp_compression_cost("fp16", "ring", &cost, &node, &bucket), 2 * (2e-6 + 1e-3));
 }
 
+/* Of no numbers nothing is sent; of one number something is. */
+static void no_numbers_cost_nothing(void **state)
+{
+    static const char *const compressors[] = {"fp16", "int8", "topk", "randomk", "onebit"};
+    const struct dp_cost cost = planted();
+    const struct dp_group apart = {
+        .size = 2, .nodes = 2, .local_size = 1, .node_of = (int[]){0, 1}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(compressors) / sizeof(compressors[0]); i++) {
+        for (size_t count = 0; count < 3; count++) {
+            const struct dp_bucket bucket = {.range = {0, count}};
+            const double seconds =
+                dp_compression_cost(compressors[i], "ring", &cost, &apart, &bucket);
+            assert_true(count == 0 ? seconds == 0.0 : seconds > 1e-5);
+        }
+    }
+}
+
 /* Every compressor that sums by itself has a prediction; one rank alone sends nothing. */
 static void every_compressor_has_a_prediction(void **state)
 {
@@ -461,6 +480,7 @@ int main(void)
         cmocka_unit_test(one_rank_alone_has_nothing_to_share),
         cmocka_unit_test(every_prediction_grows_with_the_bytes),
         cmocka_unit_test(messages_of_compressors_cost_what_they_send),
+        cmocka_unit_test(no_numbers_cost_nothing),
         cmocka_unit_test(every_compressor_has_a_prediction),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);

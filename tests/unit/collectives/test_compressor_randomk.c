@@ -3,6 +3,8 @@
  */
 #include "tests/support/arrays.h"
 
+#include "base/log.h"
+#include "collectives/compressors/compressor.h"
 #include "tests/support/compressor_lab.h"
 #include "tests/support/local_world.h"
 
@@ -66,7 +68,7 @@ static void randomk_sends_some_places_now_and_all_in_the_end(void **state)
     static const struct lab_setup setup = {"randomk:ratio=0.5", "shm", DP_KEEP_ALL, false};
     (void)state;
 
-    assert_int_equal(on_local_ranks(RANKS, sends_at_random, &setup), 0);
+    assert_int_equal(on_local_nodes_twice(RANKS, NULL, sends_at_random, &setup), 0);
 }
 
 static void other_seeds_and_steps_choose_other_places(void **state)
@@ -86,11 +88,63 @@ static void other_seeds_and_steps_choose_other_places(void **state)
     stream_close(s);
 }
 
+/* Opens over a plan of that bucket. Returns its status. */
+static dp_status opened(struct lab *lab, const char *text, size_t largest)
+{
+    const struct dp_bucket_plan plan = {.largest = largest};
+    const struct dp_plugin *plugin = NULL;
+    void *state = NULL;
+    char problem[256];
+    dp_status status =
+        dp_plugin_create(&dp_compressors, text, &plugin, &state, problem, sizeof(problem));
+
+    if (status == DP_OK) {
+        const struct dp_compressor *c = (const struct dp_compressor *)plugin;
+        status = c->open(state, lab->comm, &plan);
+        if (status == DP_OK) {
+            c->close(state);
+        }
+    }
+    dp_free(state);
+    return status;
+}
+
+static size_t opens_up_to_the_limit(struct dp_group *group, const void *text)
+{
+    static const struct lab_setup setup = {"none", "ring", DP_KEEP_ALL, false};
+    const size_t most = UINT32_MAX;
+    struct lab lab;
+    size_t wrong;
+
+    if (lab_open(&lab, group, &setup) != DP_OK) {
+        return 1;
+    }
+    wrong = opened(&lab, text, most) != DP_OK;
+    wrong += opened(&lab, text, most + 1) != DP_ERR_CONFIG;
+    lab_close(&lab);
+    return wrong;
+}
+
+/* Places are numbers of 32 bits; that of the last one is less than the largest of them. Each time
+ * all is released. */
+static void a_bucket_has_no_more_numbers_than_places_can_name(void **state)
+{
+    static const char *const texts[] = {"randomk:ratio=0.000001", "topk:ratio=0.000001"};
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    for (size_t i = 0; i < DP_COUNT(texts); i++) {
+        assert_int_equal(on_local_nodes_twice(2, NULL, opens_up_to_the_limit, texts[i]), 0);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(randomk_sends_some_places_now_and_all_in_the_end),
         cmocka_unit_test(other_seeds_and_steps_choose_other_places),
+        cmocka_unit_test(a_bucket_has_no_more_numbers_than_places_can_name),
     };
 
     return cmocka_run_group_tests_name("compressor_randomk", tests, NULL, NULL);

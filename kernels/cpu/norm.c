@@ -104,7 +104,7 @@ static void for_rows(const struct job *job, size_t begin, size_t end, row_fn *ro
 
 /* Fetches the row that comes 2 KB after this one: what the hardware fetches by itself ends with
  * each page of memory, and most of these arrays are beyond the second cache. */
-DP_INLINE void fetch_ahead(const void *from, size_t at, size_t stride, size_t width, bool narrow)
+DP_INLINE void prefetch_row(const void *from, size_t at, size_t stride, size_t width, bool narrow)
 {
     enum { AHEAD = 2048, LINE = 64 };
     const size_t bytes = width * (narrow ? sizeof(uint16_t) : sizeof(float));
@@ -128,9 +128,9 @@ DP_INLINE void forward_rows(const struct job *job, size_t first, size_t rows, si
         const void *x = dp_element(job->x, at, narrow);
         const void *add = adds ? dp_element(job->add, at, narrow) : NULL;
         void *y = dp_element_to(job->y, at, narrow);
-        fetch_ahead(job->x, at, job->tile->stride, width, narrow);
+        prefetch_row(job->x, at, job->tile->stride, width, narrow);
         if (adds) {
-            fetch_ahead(job->add, at, job->tile->stride, width, narrow);
+            prefetch_row(job->add, at, job->tile->stride, width, narrow);
         }
         DP_INDEPENDENT
         for (size_t j = 0; j < width; j++) {
@@ -254,7 +254,7 @@ DP_INLINE void add_gradients(const struct job *job, float *restrict sum0, float 
         const void *xs = dp_element(job->x, first + r * stride, narrow);
         const void *dys = dp_element(job->dy, first + r * stride, narrow);
         for (size_t i = 0; i < 4; i++) { /* dy was just written */
-            fetch_ahead(job->x, first + (r + i) * stride, stride, width, narrow);
+            prefetch_row(job->x, first + (r + i) * stride, stride, width, narrow);
         }
         for (size_t j = 0; j < width; j++) {
             const size_t k = j + stride, l = k + stride, n = l + stride;
@@ -319,8 +319,8 @@ DP_INLINE void backward_rows(const struct job *job, size_t first, size_t rows, s
         const size_t at = first + r * job->tile->stride;
         const void *xs = dp_element(job->x, at, narrow), *dys = dp_element(job->dy, at, narrow);
         void *dx = dp_element_to(job->y, at, narrow);
-        fetch_ahead(job->x, at, job->tile->stride, width, narrow);
-        fetch_ahead(job->dy, at, job->tile->stride, width, narrow);
+        prefetch_row(job->x, at, job->tile->stride, width, narrow);
+        prefetch_row(job->dy, at, job->tile->stride, width, narrow);
         DP_INDEPENDENT
         for (size_t j = 0; j < width; j++) {
             const float x = dp_number(xs, j, narrow);

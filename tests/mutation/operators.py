@@ -5,6 +5,8 @@ import re
 # What is no code: comments, texts, characters; and what is only said.
 HIDDEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 SAID = re.compile(r"\bDP_(DEBUG|INFO|WARN|ERROR|FAIL\w*)\(")
+# Fetches memory early, which changes no result.
+FETCHED = re.compile(r"\b\w*prefetch\w*\(")
 SIMPLE = r"(?:[\w.\[\]]|->)+"
 STATEMENT = re.compile(r"^(\s+)(?!return\b)((?:\(void\))?[\w.\[\]>*-]+(?:->\w+)*\s*"
                        r"(?:\(.*\)|[-+*/|&]?= .+));$")
@@ -79,7 +81,7 @@ def mutants_of(path, text):
         inside = depth > 0
         depth += code.count("{") - code.count("}")
         if (not inside or code.lstrip().startswith("#") or SAID.search(code) or ROOM.match(code)
-                or not code.strip()):
+                or FETCHED.search(code) or not code.strip()):
             continue
         seen = {line}
         for operator, after in replaced(line, code):

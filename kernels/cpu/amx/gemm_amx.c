@@ -101,7 +101,7 @@ DP_AMX_INLINE void load_b(const uint16_t *b)
 }
 
 /* Fetches a tile of the next step into the first cache. */
-DP_AMX_INLINE void fetch(const uint16_t *next, size_t tile)
+DP_AMX_INLINE void prefetch(const uint16_t *next, size_t tile)
 {
 #pragma GCC unroll 16
     for (size_t i = 0; i < DP_AMX_ROWS; i++) {
@@ -134,22 +134,22 @@ DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, const uint
             _mm_prefetch(at, _MM_HINT_T1);
             _mm_prefetch(at + 64, _MM_HINT_T1);
         }
-        fetch(far, 0);
+        prefetch(far, 0);
         load_a(a + SECOND);
         multiply();
-        fetch(far, 1);
+        prefetch(far, 1);
         load_b(b + SECOND);
         multiply();
-        fetch(far, 2);
+        prefetch(far, 2);
         load_a(a);
         multiply();
-        fetch(far, 3);
+        prefetch(far, 3);
         load_b(b + THIRD);
         multiply();
-        fetch(far, 4);
+        prefetch(far, 4);
         load_b(b);
         multiply();
-        fetch(far, 5);
+        prefetch(far, 5);
     }
 }
 

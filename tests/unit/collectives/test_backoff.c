@@ -26,12 +26,16 @@ static void an_unpredicted_wait_sleeps_longer_and_longer(void **state)
 {
     (void)state;
     assert_int_equal(nap_after(0, 0, 0), 20 * us);
-    assert_int_equal(nap_after(0, 0, 34 * ms), 20 * us);
-    assert_int_equal(nap_after(0, 0, 36 * ms), 100 * us);
-    assert_int_equal(nap_after(0, 0, 151 * ms), ms);
+    assert_int_equal(nap_after(0, 0, 35 * ms - 1), 20 * us);
+    assert_int_equal(nap_after(0, 0, 35 * ms), 100 * us);
+    assert_int_equal(nap_after(0, 0, 150 * ms - 1), 100 * us);
+    assert_int_equal(nap_after(0, 0, 150 * ms), ms);
     assert_int_equal(nap_after(0, 0, 1024 * ms), 4 * ms);
     assert_int_equal(nap_after(0, 0, 60000 * ms), 20 * ms);
-    assert_int_equal(nap_after(5 * ms, 0, 39 * ms), 20 * us);
+    assert_int_equal(nap_after(5 * ms, 0, 40 * ms - 1), 20 * us);
+    assert_int_equal(nap_after(5 * ms, 0, 40 * ms), 100 * us);
+    assert_int_equal(nap_after(5 * ms, 0, 155 * ms - 1), 100 * us);
+    assert_int_equal(nap_after(5 * ms, 0, 155 * ms), ms);
 }
 
 static void a_predicted_wait_sleeps_for_half_of_the_rest(void **state)
@@ -119,6 +123,20 @@ static void the_pace_of_a_wire_is_measured_by_waits_for_long_messages(void **sta
     assert_int_equal(dp_wire_pace_expect(&pace, 1 << 10), 0);
 }
 
+static void from_64_kb_on_a_message_is_long(void **state)
+{
+    enum { LONG = 65536 };
+    struct dp_wire_pace pace = {0};
+    (void)state;
+
+    dp_wire_pace_note(&pace, LONG - 1, dp_now_ns() - 8 * ms);
+    assert_int_equal(dp_wire_pace_expect(&pace, LONG), 0);
+    pace = (struct dp_wire_pace){0};
+    dp_wire_pace_note(&pace, LONG, dp_now_ns() - 8 * ms);
+    assert_true(dp_wire_pace_expect(&pace, LONG) >= 8 * ms - us);
+    assert_int_equal(dp_wire_pace_expect(&pace, LONG - 1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +146,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_when_it_is_cancelled),
         cmocka_unit_test(a_wait_begins_with_its_first_iteration),
         cmocka_unit_test(the_pace_of_a_wire_is_measured_by_waits_for_long_messages),
+        cmocka_unit_test(from_64_kb_on_a_message_is_long),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * mpi_stand_in.h - functions in the place of MPI's, for one test program: of rank 0 of two, where
- * MPI_COMM_SELF has the ranks of this node.
+ * mpi_stand_in.h - functions in the place of MPI's, for one test program: of a rank of two, rank
+ * 0 unless it is told otherwise, where MPI_COMM_SELF has the ranks of this node.
  */
 #ifndef DP_TESTS_SUPPORT_MPI_STAND_IN_H
 #define DP_TESTS_SUPPORT_MPI_STAND_IN_H
@@ -18,7 +18,9 @@
 enum { MOST = 8, PAGE = 4096 };
 
 static struct {
+    int rank;                 /* of this one */
     int sent[MOST], sends;    /* bytes of messages */
+    int got[MOST], receives;  /* bytes that they may have */
     int not_done;             /* so many tests find a message under way */
     int singly;               /* tests of one message */
     bool fails;               /* a test of several finds the first one done, and a rank lost */
@@ -27,6 +29,7 @@ static struct {
     bool no_sum;              /* of all ranks' numbers */
     bool no_window;           /* a node has no memory to share */
     bool no_blocks, no_turns; /* how the other rank does not sit on its node (node_rule.h) */
+    bool unequal;             /* its node has more ranks than this one */
     int gathers;              /* of the seats of all */
     int revoked, abort_code;  /* what was asked for */
     char *memory;             /* of all ranks of the node: rank 1's is before rank 0's */
@@ -74,8 +77,7 @@ int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
 
 int MPI_Comm_rank(MPI_Comm comm, int *rank)
 {
-    (void)comm;
-    *rank = 0;
+    *rank = comm == MPI_COMM_SELF ? 0 : mpi.rank;
     return MPI_SUCCESS;
 }
 
@@ -114,6 +116,7 @@ int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_O
     }
     memcpy(out, in, (size_t)count * (type == MPI_INT ? sizeof(int) : sizeof(long long)));
     if (count == 4 && type == MPI_INT) {
+        ((int *)out)[0] += mpi.unequal;
         ((int *)out)[2] |= mpi.no_blocks;
         ((int *)out)[3] |= mpi.no_turns;
     }
@@ -166,11 +169,12 @@ int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_C
               MPI_Request *request)
 {
     (void)data;
-    (void)count;
     (void)type;
     (void)from;
     (void)tag;
     (void)comm;
+    assert_true(mpi.receives < MOST);
+    mpi.got[mpi.receives++] = count;
     *request = started();
     return MPI_SUCCESS;
 }

@@ -44,15 +44,17 @@ static void seats_are_gathered_where_they_follow_no_rule(void **state)
 {
     (void)state;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 16; i++) {
         struct dp_group *group = NULL;
 
         memset(&mpi, 0, sizeof(mpi));
         mpi.no_blocks = (i & 1) != 0;
         mpi.no_turns = (i & 2) != 0;
+        mpi.unequal = (i & 4) != 0;
+        mpi.rank = (i & 8) != 0;
         atomic_store(&cancel, 0);
         OK(dp_mpi_group_create(MPI_COMM_WORLD, &cancel, &group));
-        assert_int_equal(mpi.gathers, mpi.no_blocks && mpi.no_turns ? 1 : 0);
+        assert_int_equal(mpi.gathers, mpi.unequal || (mpi.no_blocks && mpi.no_turns) ? 1 : 0);
         assert_int_equal(group->nodes, 2);
         assert_int_equal(group->local_size, 1);
         assert_int_equal(group->node_of[0], 0);
@@ -85,6 +87,74 @@ static void between_nodes_messages_are_cut_and_their_speed_is_noted(void **state
     OK(dp_group_finish(group, &transfer));
     assert_true(link->pace.last_ns > 0);
     dp_group_destroy(group);
+}
+
+/* Each in one piece, and no wait for it says how fast the wire is. */
+static void within_a_node_messages_are_whole(void **state)
+{
+    static int one_node[2];
+    const struct dp_slice longer = {data, MB + 3, 1}, shorter = {data, MB + 2, 1};
+    struct dp_group *group = two_nodes();
+    const struct dp_mpi_link *link = group->link;
+    const int *node_of = group->node_of;
+    struct dp_transfer transfer;
+    (void)state;
+
+    group->node_of = one_node;
+    OK(dp_group_start(group, 1, longer, 1, shorter, &transfer));
+    assert_int_equal(mpi.sends, 1);
+    assert_int_equal(mpi.sent[0], MB + 3);
+    assert_int_equal(mpi.receives, 1);
+    assert_int_equal(mpi.got[0], MB + 2);
+    OK(dp_group_finish(group, &transfer));
+    assert_true(link->pace.last_ns == 0);
+    group->node_of = node_of;
+    dp_group_destroy(group);
+}
+
+static void both_directions_are_cut_by_their_own_lengths(void **state)
+{
+    const struct dp_slice longer = {data, 2 * MB + 1, 1}, shorter = {data, MB + 7, 1};
+    struct dp_group *group = two_nodes();
+    struct dp_transfer transfer;
+    (void)state;
+
+    OK(dp_group_start(group, 1, shorter, 1, longer, &transfer));
+    assert_int_equal(mpi.receives, 3);
+    assert_int_equal(mpi.got[1], MB);
+    assert_int_equal(mpi.got[2], 1);
+    assert_int_equal(mpi.sends, 2);
+    assert_int_equal(mpi.sent[1], 7);
+    assert_int_equal(transfer.far_bytes, 2 * MB + 1);
+    OK(dp_group_finish(group, &transfer));
+    OK(dp_group_start(group, 1, longer, 1, shorter, &transfer));
+    assert_int_equal(transfer.far_bytes, 2 * MB + 1);
+    OK(dp_group_finish(group, &transfer));
+    dp_group_destroy(group);
+}
+
+/* The others are told, and nothing stays. */
+static void making_a_group_survives_every_failed_allocation(void **state)
+{
+    const size_t live = dp_mem_live();
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_group *group = NULL;
+        memset(&mpi, 0, sizeof(mpi));
+        mpi.unequal = true; /* seats are gathered */
+        atomic_store(&cancel, 0);
+        dp_mem_fail_nth(nth);
+        status = dp_mpi_group_create(MPI_COMM_WORLD, &cancel, &group);
+        dp_mem_fail_nth(0);
+        assert_int_equal(status, group != NULL ? DP_OK : DP_ERR_NOMEM);
+        assert_int_equal(atomic_load(&cancel) != 0, status != DP_OK);
+        dp_group_destroy(group);
+        assert_int_equal(dp_mem_live(), live);
+    }
+    dp_log_set_level(DP_LOG_INFO);
 }
 
 /* Once a rank is lost: tests of what was under way until then, which are those of a message and of
@@ -241,17 +311,19 @@ static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
     const size_t live = dp_mem_live();
     (void)state;
 
-    for (int released = 0; released < 2; released++) {
+    for (int i = 0; i < 4; i++) {
+        const bool released = (i & 1) != 0;
+        const size_t bytes = (i & 2) != 0 ? (size_t)3 * PAGE : 100; /* 100: cut from a window */
         struct dp_group *group = two_nodes();
         char *mine;
         mpi.no_window = true;
         assert_false(group->unshared);
-        mine = dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, (size_t)3 * PAGE);
+        mine = dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, bytes);
         assert_non_null(mine);
         assert_true(group->unshared);
         assert_ptr_equal(dp_mpi_window_peer(group, mine, 0), mine);
         assert_null(dp_mpi_window_peer(group, mine, 1));
-        memset(mine, MARK, (size_t)3 * PAGE);
+        memset(mine, MARK, bytes);
         if (released) {
             dp_mpi_window_release(group, mine);
         }
@@ -375,6 +447,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seats_are_gathered_where_they_follow_no_rule),
         cmocka_unit_test(between_nodes_messages_are_cut_and_their_speed_is_noted),
+        cmocka_unit_test(both_directions_are_cut_by_their_own_lengths),
+        cmocka_unit_test(within_a_node_messages_are_whole),
+        cmocka_unit_test(making_a_group_survives_every_failed_allocation),
         cmocka_unit_test(only_messages_under_way_are_waited_for_once_a_rank_is_lost),
         cmocka_unit_test(communicators_are_freed_unless_a_rank_has_left),
         cmocka_unit_test(windows_lie_where_open_mpi_is_told_or_in_shared_memory),

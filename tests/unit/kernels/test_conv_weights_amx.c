@@ -32,6 +32,7 @@ static const struct shape {
     {5, 5, 15, 1, 5, 5, 1, 0, 1},    /* one pixel */
     {6, 40, 2, 17, 1, 16, 1, 0, 2},  /* as many positions as a tile has rows */
     {3, 3, 130, 18, 3, 3, 1, 1, 1},  /* more channels than a vector has */
+    {2, 3, 700, 18, 1, 1, 1, 0, 40}, /* a step that is larger than the cache's part */
 };
 
 static struct dp_window window_of(const struct shape *s)

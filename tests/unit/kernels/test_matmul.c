@@ -201,43 +201,73 @@ static void check_ours(void)
     }
 }
 
-/* Where memory ends, nothing is read behind a matrix. */
-static void check_last_row(void)
+/* Numbers behind which memory ends. `bytes`: of all that was mapped. */
+static float *at_the_end(size_t count, char **mapped, size_t *bytes)
 {
-    enum { M = 64, N = 40, K = 256, BYTES = M * K * (int)sizeof(float) };
-    char *a =
-        mmap(NULL, 2 * (size_t)BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    float *b = zeros((size_t)K * N), *c = zeros((size_t)M * N);
+    enum { PAGE = 64 << 10 };
+    const size_t pages = (count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
+    float *array;
 
-    assert_true(a != MAP_FAILED);
-    assert_int_equal(mprotect(a + BYTES, BYTES, PROT_NONE), 0);
-    for (int i = 0; i < K * N; i++) {
-        b[i] = (float)(i % 7);
+    *bytes = pages + PAGE;
+    *mapped = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(*mapped != MAP_FAILED);
+    assert_int_equal(mprotect(*mapped + pages, PAGE, PROT_NONE), 0);
+    array = (float *)(void *)(*mapped + pages) - count;
+    for (size_t i = 0; i < count; i++) {
+        array[i] = (float)(i % 7) - 3.0f;
     }
-    for (int threads = 1; threads <= 3; threads++) {
-        const struct dp_matmul product = {.c = c,
-                                          .a = (const float *)(const void *)a,
-                                          .b = b,
-                                          .order_a = DP_PLAIN,
-                                          .order_b = DP_PLAIN,
-                                          .m = M,
-                                          .n = N,
-                                          .k = K,
-                                          .lda = K,
-                                          .ldb = N,
-                                          .ldc = N};
-        multiply_ours(threads, &product);
-    }
-    assert_true(c[M * N - 1] == 0.0f);
-    assert_int_equal(munmap(a, 2 * (size_t)BYTES), 0);
-    dp_free(b);
-    dp_free(c);
+    return array;
 }
 
-static void no_row_behind_the_last_one_is_read(void **state)
+/* Where memory ends, nothing is read behind a matrix, nor written. */
+static void check_end(const struct sizes *s, enum dp_order order_a, enum dp_order order_b,
+                      int threads)
+{
+    const size_t counts[3] = {s->m * s->k, s->k * s->n, s->m * s->n};
+    char *mapped[3];
+    size_t bytes[3];
+    float *array[3];
+
+    for (int i = 0; i < 3; i++) {
+        array[i] = at_the_end(counts[i], &mapped[i], &bytes[i]);
+    }
+    const struct dp_matmul product = {.c = array[2],
+                                      .a = array[0],
+                                      .b = array[1],
+                                      .order_a = order_a,
+                                      .order_b = order_b,
+                                      .m = s->m,
+                                      .n = s->n,
+                                      .k = s->k,
+                                      .lda = order_a == DP_PLAIN ? s->k : s->m,
+                                      .ldb = order_b == DP_PLAIN ? s->n : s->k,
+                                      .ldc = s->n};
+    multiply_ours(threads, &product);
+    check(&product, array[2]);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(munmap(mapped[i], bytes[i]), 0);
+    }
+}
+
+/* Whole vectors and tiles, and parts of them. */
+static void check_ends(void)
+{
+    static const struct sizes ends[] = {{64, 40, 256}, {63, 39, 250}, {17, 33, 31}, {5, 3, 18}};
+    static const enum dp_order orders[][2] = {
+        {DP_PLAIN, DP_TRANSPOSED}, {DP_PLAIN, DP_PLAIN}, {DP_TRANSPOSED, DP_PLAIN}};
+
+    for (size_t i = 0; i < DP_COUNT(ends) * DP_COUNT(orders); i++) {
+        const enum dp_order *order = orders[i % DP_COUNT(orders)];
+        for (int threads = 1; threads <= 3; threads++) {
+            check_end(&ends[i / DP_COUNT(orders)], order[0], order[1], threads);
+        }
+    }
+}
+
+static void nothing_behind_a_matrix_is_read(void **state)
 {
     (void)state;
-    each_of_ours(check_last_row);
+    each_of_ours(check_ends);
 }
 
 static void our_products_are_plain_sums(void **state)
@@ -422,7 +452,7 @@ int main(void)
         cmocka_unit_test(products_of_blas_are_plain_sums),
         cmocka_unit_test(products_of_onednn_are_plain_sums),
         cmocka_unit_test(our_products_are_plain_sums),
-        cmocka_unit_test(no_row_behind_the_last_one_is_read),
+        cmocka_unit_test(nothing_behind_a_matrix_is_read),
         cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
         cmocka_unit_test(relu_keeps_what_is_no_number),
         cmocka_unit_test(our_errors_are_no_larger_than_those_of_plain_sums),

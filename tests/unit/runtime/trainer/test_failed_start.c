@@ -48,10 +48,40 @@ static void a_trainer_that_one_rank_cannot_make_no_rank_makes(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* Of as many ranks as there are servers none is left to train. */
+static size_t start_servers(struct dp_group *group, const void *arg)
+{
+    struct dp_log_capture capture;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    dp_log_capture_begin(&capture, DP_LOG_ERROR);
+    wrong += small_run_trainer(arg, group, SMALL_STEPS, &t) != DP_ERR_CONFIG;
+    dp_log_capture_end(&capture, DP_LOG_DROP);
+    wrong += t != NULL;
+    wrong += strstr(dp_log_captured(&capture), "leave none to train") == NULL;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void servers_alone_do_not_train(void **state)
+{
+    static const char *const sets[] = {"comm.strategy=ps", "comm.servers=2", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    assert_int_equal(on_local_ranks(1, start_servers, &run), 0);
+    assert_int_equal(on_local_ranks(2, start_servers, &run), 0);
+    small_run_destroy(&run);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trainer_that_one_rank_cannot_make_no_rank_makes),
+        cmocka_unit_test(servers_alone_do_not_train),
     };
 
     return cmocka_run_group_tests_name("failed_start", tests, NULL, NULL);

@@ -158,6 +158,30 @@ static void a_host_knows_whether_its_trainers_and_servers_fit(void **state)
     small_run_destroy(&run);
 }
 
+/* What may be loaded already counts only where all must fit; the system's figures may be wrong by
+ * a 32nd of all memory. */
+static void memory_is_tight_between_what_fits_and_what_lacks(void **state)
+{
+    static const struct {
+        size_t sure, other;
+        enum dp_memory_fit expected;
+    } needs[] = {
+        {0, 0, DP_MEMORY_FITS},      {900, 100, DP_MEMORY_FITS},  {0, 1000, DP_MEMORY_FITS},
+        {901, 100, DP_MEMORY_TIGHT}, {900, 101, DP_MEMORY_TIGHT}, {0, 9999, DP_MEMORY_TIGHT},
+        {1001, 0, DP_MEMORY_TIGHT},  {1051, 0, DP_MEMORY_TIGHT},  {1250, 0, DP_MEMORY_TIGHT},
+        {1250, 1, DP_MEMORY_TIGHT},  {1251, 0, DP_MEMORY_LACKS},  {1251, 1, DP_MEMORY_LACKS},
+    };
+    const struct dp_memory_limit limit = {.total = 6400, .available = 1000, .swap = 50};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+        size_t bytes[DP_MEM_PURPOSE_COUNT] = {0};
+        bytes[DP_MEM_OTHER] = needs[i].other;
+        bytes[DP_MEM_GRADIENTS] = needs[i].sure;
+        assert_int_equal(dp_memory_fit(bytes, &limit), needs[i].expected);
+    }
+}
+
 /* One trains on the first host; one trains, one reads and one evaluates on the second. */
 static void ranks_that_do_not_train_count_on_their_host(void **state)
 {
@@ -281,6 +305,7 @@ int main(void)
                                         scratch_destroy),
         cmocka_unit_test_setup_teardown(a_host_knows_whether_its_trainers_and_servers_fit,
                                         scratch_create, scratch_destroy),
+        cmocka_unit_test(memory_is_tight_between_what_fits_and_what_lacks),
         cmocka_unit_test_setup_teardown(ranks_that_do_not_train_count_on_their_host, scratch_create,
                                         scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),

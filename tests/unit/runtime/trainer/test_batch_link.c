@@ -141,6 +141,7 @@ static size_t serve(const struct job *job, const struct dp_batch_link *link, int
     wrong += dp_loader_create(&config, &loader) != DP_OK;
     wrong += dp_batch_sender_create(link, reader, loader, &sender) != DP_OK;
     wrong += dp_batch_sender_run(sender, look, &looks) != DP_OK || looks == 0;
+    wrong += link->p2p->first != NULL; /* all that it sent has gone */
     /* It has read no further than it was allowed to. */
     if (!job->cached && !job->bad && job->taken + DP_BATCH_LINK_DEPTH < STEPS) {
         wrong += dp_loader_next(loader, &last) != DP_OK ||
@@ -236,6 +237,43 @@ static void ranks_may_end_one_after_another(void **state)
         const struct job job = {&run, 3, 2, taken, false, false, true};
         assert_int_equal(on_local_ranks(5, take_part, &job), 0);
     }
+    small_run_destroy(&run);
+}
+
+/* A server, which gets no rows, knows of every batch what a rank that reads knows. */
+static size_t count_as_server(struct dp_group *group, const void *arg)
+{
+    const struct job *job = arg;
+    const struct dp_loader_config config = loader_of(job, NULL, group->rank, group->size, true);
+    struct dp_input in = {.data = &job->run->data,
+                          .global_batch = config.global_batch,
+                          .drop_last = config.drop_last};
+    struct dp_loader *loader = NULL;
+    struct dp_batch batch;
+    size_t wrong = dp_loader_create(&config, &loader) != DP_OK;
+
+    in.failure = DP_ERR_DATA;
+    for (uint64_t step = FIRST; wrong == 0 && step < FIRST + STEPS; step++) {
+        wrong += dp_loader_next(loader, &batch) != DP_OK;
+        dp_input_try(&in, step);
+        wrong += in.failure != DP_OK || in.batch.rows != 0;
+        wrong += in.batch.step != batch.step || in.batch.epoch != batch.epoch;
+        wrong += in.batch.global_rows != batch.global_rows;
+        wrong += in.batch.first_row != batch.global_rows;
+    }
+    dp_loader_destroy(loader);
+    return wrong;
+}
+
+static void servers_count_as_those_that_read(void **state)
+{
+    struct small_run run;
+    const struct job job = {&run, 1, 0, STEPS, false, false, false};
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
+    assert_int_equal(on_local_ranks(1, count_as_server, &job), 0);
+    assert_int_equal(on_local_ranks(2, count_as_server, &job), 0);
     small_run_destroy(&run);
 }
 
@@ -401,6 +439,7 @@ int main(void)
         cmocka_unit_test(batches_are_those_that_a_rank_would_read_itself),
         cmocka_unit_test(a_run_may_end_after_any_step),
         cmocka_unit_test(ranks_may_end_one_after_another),
+        cmocka_unit_test(servers_count_as_those_that_read),
         cmocka_unit_test(rows_that_cannot_be_read_are_told_to_one_rank),
         cmocka_unit_test(every_row_has_one_reader),
         cmocka_unit_test(there_is_room_for_all_labels_of_a_row),

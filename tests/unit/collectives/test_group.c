@@ -143,6 +143,38 @@ static void a_node_has_one_copy_and_one_writer(void **state)
     on_all_sizes(check_node_memory);
 }
 
+/* There is room for 64 pieces at a time. */
+static size_t takes_all_pieces(struct dp_group *group, const void *unused)
+{
+    enum { ROOM = 64, HELD = 3 };
+    void *pieces[ROOM];
+    size_t wrong = 0;
+    (void)unused;
+
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < ROOM; i++) {
+            pieces[i] = dp_group_memory(group, DP_MEM_COMM, 8);
+            wrong += pieces[i] == NULL;
+        }
+        wrong += dp_group_memory(group, DP_MEM_COMM, 8) != NULL;
+        wrong += dp_group_peer(group, pieces[ROOM - 1], group->size - 1) == NULL;
+        dp_group_release(group, pieces[HELD]);
+        pieces[HELD] = dp_group_memory(group, DP_MEM_COMM, 8);
+        wrong += pieces[HELD] == NULL;
+        wrong += dp_group_memory(group, DP_MEM_COMM, 8) != NULL;
+        for (int i = 0; i < ROOM; i++) {
+            dp_group_release(group, pieces[i]);
+        }
+    }
+    return wrong;
+}
+
+static void memory_ends_with_the_room_for_its_pieces(void **state)
+{
+    (void)state;
+    on_all_sizes(takes_all_pieces);
+}
+
 /* Ranks on nodes: equal blocks, unequal ones, and scattered. */
 static const struct {
     int size, nodes, node_of[8];
@@ -403,6 +435,7 @@ int main(void)
         cmocka_unit_test(all_ranks_get_the_worst_status),
         cmocka_unit_test(memory_is_zeroed_and_seen_by_peers_at_the_same_place),
         cmocka_unit_test(a_node_has_one_copy_and_one_writer),
+        cmocka_unit_test(memory_ends_with_the_room_for_its_pieces),
         cmocka_unit_test(ranks_share_memory_with_those_of_their_node),
         cmocka_unit_test(groups_of_some_ranks_behave_like_any_group),
         cmocka_unit_test(making_a_smaller_group_survives_every_failed_allocation),

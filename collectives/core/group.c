@@ -305,7 +305,7 @@ static dp_status gather_tree(struct dp_group *group, char *parts, size_t bytes)
 dp_status dp_group_gather(struct dp_group *group, const void *mine, size_t bytes, void *all)
 {
     const int rank = group->rank, left = group->size - rank;
-    const int most = rank == 0 ? left : rank & -rank; /* ranks whose records it passes on */
+    const int most = rank & -rank; /* ranks whose records it passes on */
     char *parts = rank == 0 ? all : dp_zalloc((size_t)(most < left ? most : left), bytes);
     dp_status status = DP_OK, worst;
 

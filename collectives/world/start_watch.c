@@ -101,7 +101,6 @@ static int name_ranks(const struct dp_start_watch *w, int found, char *text, siz
     const int numbers = w->is.here == w->is.ranks ? w->is.ranks : 0;
     int next = 0;
 
-    text[0] = '\0';
     for (int i = 0; i < found; i++) {
         const struct dp_job_process *p = &w->found[i];
         add_unstarted(w, &list, next, p->rank < numbers ? p->rank : numbers);

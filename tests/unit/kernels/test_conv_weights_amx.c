@@ -2,6 +2,7 @@
  * test_conv_weights_amx.c - the gradient of weights by AMX is the sum that it should be, exactly:
  * of small integers, which neither bfloat16 nor float32 rounds.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, in memory_end.h */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/conv_weights_amx.h"
 #include "kernels/ref/window.h"
 #include "tests/support/guarded.h"
+#include "tests/support/memory_end.h"
 
 static const struct shape {
     size_t side_h, side_w, in_c, out_c, kernel_h, kernel_w, stride, padding, rows;
@@ -52,12 +53,11 @@ static struct dp_window window_of(const struct shape *s)
     };
 }
 
-/* Integers from -7 to 7, as bfloats. */
-static uint16_t *numbers(size_t count, uint32_t seed)
+/* Integers from -7 to 7, as bfloats, behind which memory ends. */
+static uint16_t *numbers(struct memory_end *end, size_t count, uint32_t seed)
 {
-    uint16_t *x = dp_mem_arena(DP_MEM_OTHER, count * sizeof(*x));
+    uint16_t *x = memory_end(end, count * sizeof(*x));
 
-    assert_non_null(x);
     for (size_t i = 0; i < count; i++) {
         union {
             float number;
@@ -136,8 +136,9 @@ static void check(const struct shape *shape, int threads, bool adds)
     const size_t weights = w.out_c * w.kernel_h * w.kernel_w * w.in_c * sizeof(float);
     const size_t bias = w.out_c * sizeof(float);
     const size_t scratch = dp_conv_weights_amx_bytes(&w, shape->rows);
-    uint16_t *x = numbers(shape->rows * dp_window_in(&w), 1);
-    uint16_t *dy = numbers(shape->rows * dp_window_out(&w), 2);
+    struct memory_end x_end, dy_end;
+    uint16_t *x = numbers(&x_end, shape->rows * dp_window_in(&w), 1);
+    uint16_t *dy = numbers(&dy_end, shape->rows * dp_window_out(&w), 2);
     const struct dp_conv_weights_amx call = {.w = &w,
                                              .rows = shape->rows,
                                              .x = x,
@@ -160,8 +161,8 @@ static void check(const struct shape *shape, int threads, bool adds)
     release_guarded((char *)call.dw, weights);
     release_guarded((char *)call.db, bias);
     release_guarded(call.scratch, scratch);
-    dp_free(x);
-    dp_free(dy);
+    memory_end_release(&x_end);
+    memory_end_release(&dy_end);
 }
 
 static void weights_and_biases_are_the_exact_sums(void **state)

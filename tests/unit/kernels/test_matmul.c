@@ -5,15 +5,15 @@
  *
  * Numbers are small integers, so that every sum is exact, but for those of all bits.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, in memory_end.h */
 #include "tests/support/arrays.h"
 
 #include <math.h>
-#include <sys/mman.h>
 
 #include "kernels/cpu/amx/gemm_amx.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/matmul.h"
+#include "tests/support/memory_end.h"
 
 enum { GAP = 3 /* columns beside each matrix in memory */ };
 
@@ -201,35 +201,19 @@ static void check_ours(void)
     }
 }
 
-/* Numbers behind which memory ends. `bytes`: of all that was mapped. */
-static float *at_the_end(size_t count, char **mapped, size_t *bytes)
-{
-    enum { PAGE = 64 << 10 };
-    const size_t pages = (count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
-    float *array;
-
-    *bytes = pages + PAGE;
-    *mapped = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(*mapped != MAP_FAILED);
-    assert_int_equal(mprotect(*mapped + pages, PAGE, PROT_NONE), 0);
-    array = (float *)(void *)(*mapped + pages) - count;
-    for (size_t i = 0; i < count; i++) {
-        array[i] = (float)(i % 7) - 3.0f;
-    }
-    return array;
-}
-
 /* Where memory ends, nothing is read behind a matrix, nor written. */
 static void check_end(const struct sizes *s, enum dp_order order_a, enum dp_order order_b,
                       int threads)
 {
     const size_t counts[3] = {s->m * s->k, s->k * s->n, s->m * s->n};
-    char *mapped[3];
-    size_t bytes[3];
+    struct memory_end ends[3];
     float *array[3];
 
     for (int i = 0; i < 3; i++) {
-        array[i] = at_the_end(counts[i], &mapped[i], &bytes[i]);
+        array[i] = memory_end(&ends[i], counts[i] * sizeof(float));
+        for (size_t k = 0; k < counts[i]; k++) {
+            array[i][k] = (float)(k % 7) - 3.0f;
+        }
     }
     const struct dp_matmul product = {.c = array[2],
                                       .a = array[0],
@@ -245,7 +229,7 @@ static void check_end(const struct sizes *s, enum dp_order order_a, enum dp_orde
     multiply_ours(threads, &product);
     check(&product, array[2]);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(munmap(mapped[i], bytes[i]), 0);
+        memory_end_release(&ends[i]);
     }
 }
 

@@ -245,6 +245,18 @@ static void no_memory_leaves_nothing(void **state)
     }
 }
 
+/* Its process is gone, and with it the debugger's hold; the code with which the job ends. */
+static int end_without_rank_1(struct dp_start_watch *w)
+{
+    scratch_remove(scratch_path("101"));
+    stderr_begin();
+    for (uint64_t s = LAST_S + 1; s <= LAST_S + LAST_S && ended == 0; s++) {
+        (void)dp_start_watch_look(w, s * 1000000000);
+    }
+    stderr_end();
+    return ended;
+}
+
 static void a_debugger_may_hold_a_rank(void **state)
 {
     const struct dp_start_watch_config config = {
@@ -266,12 +278,13 @@ static void a_debugger_may_hold_a_rank(void **state)
         (void)dp_start_watch_look(w, s * 1000000000);
     }
     stderr_end();
-    dp_start_watch_destroy(w);
     assert_int_equal(ended, 0);
     assert_string_equal(stderr_text,
                         "lockstep: warning: ranks have not met for 5 s: did not arrive: rank 1 "
                         "(h1): held by a debugger, process 101 (ddp_train); the job ends after 10 "
                         "s\n");
+    assert_int_equal(end_without_rank_1(w), dp_status_exit(DP_ERR_HUNG));
+    dp_start_watch_destroy(w);
 }
 
 int main(void)

@@ -217,6 +217,31 @@ static int check_small(struct dp_world *world)
     return report(world->all, "small pieces in one window", wrong);
 }
 
+/* The last rank only reads: it has no part in the group of those that share gradients. */
+static int check_roles(struct dp_world *world)
+{
+    const int size = world->all->size;
+    const struct dp_roles roles = {.count = {[DP_ROLE_TRAIN] = size - 1, [DP_ROLE_READ] = 1}};
+    const bool reads = world->all->rank == size - 1;
+    size_t wrong = 0;
+
+    if (size == 1) {
+        return 0;
+    }
+    if (dp_world_divide(world, &roles) != DP_OK) {
+        return 1;
+    }
+    wrong += world->role != (reads ? DP_ROLE_READ : DP_ROLE_TRAIN);
+    wrong += (world->train == NULL) != reads;
+    if (world->train != NULL) {
+        wrong += world->train == world->all || world->train->size != size - 1;
+        wrong += world->train->rank != world->all->rank;
+    }
+    dp_world_unite(world);
+    wrong += world->train != world->all;
+    return report(world->all, "roles", wrong);
+}
+
 /* The address space that this process has taken. */
 static size_t mapped_bytes(void)
 {
@@ -275,7 +300,7 @@ static int run_out_of_memory(struct dp_world *world, int nth)
 static int check_some(struct dp_world *world, int argc, char **argv)
 {
     if (argc == 1) {
-        return check_all(world->all) + check_small(world);
+        return check_all(world->all) + check_small(world) + check_roles(world);
     }
     if (strcmp(argv[1], "torn") == 0) {
         return check_private(world->all, "torn memory", &torn_rank);

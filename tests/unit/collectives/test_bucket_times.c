@@ -169,15 +169,16 @@ static void a_row_begins_as_zeros(void **state)
     }
     dp_bucket_times_restart(times);
     for (int step = 0; step < 5; step++) {
+        const struct dp_bucket_time *row = times->times + 2 * (size_t)step;
         dp_bucket_times_begin(times, begin_of(step));
         assert_int_equal(times->kept, step + 1);
-        assert_memory_equal(&times->times[2 * step], &none, sizeof(none));
-        assert_memory_equal(&times->times[2 * step + 1], &none, sizeof(none));
-        assert_int_equal(step == 0 ? 0 : times->times[2 * step - 1].ready_ns,
-                         step == 0 ? 0 : begin_of(step - 1) + 20);
+        assert_memory_equal(&row[0], &none, sizeof(none));
+        assert_memory_equal(&row[1], &none, sizeof(none));
         submit(times, 1);
         take_sum(times, 1, begin_of(step));
+        assert_int_equal(row[1].ready_ns, begin_of(step) + 20);
     }
+    assert_int_equal(times->times[1].ready_ns, begin_of(0) + 20);
     dp_bucket_times_destroy(times);
 }
 

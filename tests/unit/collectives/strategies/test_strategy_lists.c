@@ -132,6 +132,22 @@ static void levels_keep_the_order_where_nodes_have_a_power_of_two_ranks(void **s
     }
 }
 
+/* Where the library has MPI: a rank alone needs no connection. */
+static void mpi_connects_more_than_one_rank(void **state)
+{
+    const struct dp_strategy *mpi = named("mpi");
+    const char *why_not = "";
+    (void)state;
+
+    if (mpi == NULL) {
+        return;
+    }
+    assert_true(mpi->supports(alone, &why_not));
+    assert_string_equal(why_not, "");
+    assert_false(mpi->supports(&two_nodes, &why_not));
+    assert_non_null(strstr(why_not, "MPI"));
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -157,6 +173,7 @@ int main(void)
         cmocka_unit_test(those_that_keep_the_order_are_named_where_another_one_is_wanted),
         cmocka_unit_test(one_that_cannot_run_names_those_that_can),
         cmocka_unit_test(levels_keep_the_order_where_nodes_have_a_power_of_two_ranks),
+        cmocka_unit_test(mpi_connects_more_than_one_rank),
     };
 
     return cmocka_run_group_tests_name("strategy_lists", tests, set_up, tear_down);

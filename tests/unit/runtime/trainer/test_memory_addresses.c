@@ -70,6 +70,7 @@ static void a_rank_with_too_few_addresses_for_its_role_is_refused(void **state)
                                    .threads = 1,
                                    .ranks_per_device = 1,
                                    .one_node = true,
+                                   .saves = true,
                                    .train_count = run.data.train_count};
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     assert_int_equal(mkdir(scratch_path("proc"), 0700), 0);
@@ -84,6 +85,7 @@ static void a_rank_with_too_few_addresses_for_its_role_is_refused(void **state)
         stderr_end();
         assert_int_equal(wrong, 0);
         assert_non_null(strstr(stderr_text, "available for 1 rank: "));
+        assert_int_equal(strstr(stderr_text, "checkpoint") != NULL, roles[role].leads);
     }
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     small_run_destroy(&run);

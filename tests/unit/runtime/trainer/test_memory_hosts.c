@@ -231,6 +231,30 @@ static void every_need_of_a_host_is_listed(void **state)
     small_run_destroy(&run);
 }
 
+/* With a sixteenth to spare, of which the advice keeps half. */
+static void a_rank_less_is_advised_where_that_fits(void **state)
+{
+    struct dp_memory_ranks ranks = {.trainers = 3, .first = true, .leads = true};
+    struct dp_memory_limit limit = {0};
+    size_t bytes[DP_MEM_PURPOSE_COUNT];
+    struct small_run run;
+    struct dp_memory_plan plan;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_own_norm, NULL), 0);
+    run.model->trained = (size_t)1 << 30;
+    plan = plan_of(&run, 3);
+    dp_memory_plan_host(&plan, &ranks, 0, bytes);
+    limit.total = limit.available = dp_memory_plan_sum(bytes) / 16 * 17;
+    plan = plan_of(&run, 4);
+    ranks.trainers = 4;
+    stderr_begin();
+    assert_int_equal(dp_memory_check_host(&plan, &ranks, &limit), DP_ERR_NOMEM);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "; 3 ranks here would fit (now 4)"));
+    small_run_destroy(&run);
+}
+
 /* It sums nothing, so that a compressor remembers nothing. */
 static void a_rank_alone_has_no_residuals(void **state)
 {
@@ -309,6 +333,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ranks_that_do_not_train_count_on_their_host, scratch_create,
                                         scratch_destroy),
         cmocka_unit_test(every_need_of_a_host_is_listed),
+        cmocka_unit_test(a_rank_less_is_advised_where_that_fits),
         cmocka_unit_test(a_rank_alone_has_no_residuals),
         cmocka_unit_test(state_is_counted_by_the_number_of_weights),
         cmocka_unit_test(inputs_are_counted_where_the_device_has_memory_of_its_own),

@@ -88,6 +88,24 @@ static void without_a_random_source_nobody_listens(void **state)
     dp_listener_close(&listener);
 }
 
+/* A connection is file 0 where nothing else is; the next address is not tried then. */
+static void a_connection_may_be_file_0(void **state)
+{
+    struct dp_listener listener;
+    struct dp_contact contact = open_one(&listener, 3);
+    const int kept = dup(STDIN_FILENO);
+    (void)state;
+
+    assert_true(kept >= 0);
+    contact.endpoint[1] = contact.endpoint[0];
+    assert_int_equal(close(STDIN_FILENO), 0);
+    const int fd = dp_contact_connect(&contact, contact.host);
+    assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO); /* closes the connection */
+    assert_int_equal(close(kept), 0);
+    assert_int_equal(fd, STDIN_FILENO);
+    dp_listener_close(&listener);
+}
+
 static void a_rendezvous_listens_only_at_its_contacts_addresses(void **state)
 {
     struct dp_listener listener;
@@ -175,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_comes_only_from_the_kernels_random_source),
         cmocka_unit_test(without_a_random_source_nobody_listens),
+        cmocka_unit_test(a_connection_may_be_file_0),
         cmocka_unit_test(a_rendezvous_listens_only_at_its_contacts_addresses),
         cmocka_unit_test(a_loopback_address_is_called_on_its_own_host_only),
         cmocka_unit_test(callers_without_the_token_are_ignored),

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/staging.h"
 #include "collectives/gpu/gpu_peers.h"
@@ -42,7 +43,8 @@ static _Thread_local struct {
     float device[TOTAL];
     struct dp_gpu_peers peers;
     atomic_int *cancel;
-    int wrong; /* arguments */
+    uint64_t there_ns[3]; /* when the first piece of each bucket was */
+    int wrong;            /* arguments */
 } rank;
 
 __attribute__((format(printf, 1, 2))) static dp_status note(const char *format, ...)
@@ -134,6 +136,7 @@ struct dp_range dp_staging_piece(const struct dp_staging *s, int b, int i)
 dp_status dp_staging_wait(const struct dp_staging *s, int b, int i, const atomic_int *cancel)
 {
     rank.wrong += s != staging || cancel != rank.cancel;
+    rank.there_ns[b] = rank.there_ns[b] > 0 ? rank.there_ns[b] : dp_now_ns();
     return note("wait %d.%d; ", b, i);
 }
 
@@ -181,9 +184,9 @@ dp_status dp_staging_take(struct dp_staging *s, int b)
 
 dp_status dp_staging_done(const struct dp_staging *s, int b, bool *done)
 {
-    (void)s, (void)b;
+    rank.wrong += s != staging;
     *done = true;
-    return DP_OK;
+    return note("done %d; ", b);
 }
 
 dp_status dp_staging_read(const struct dp_staging *s, float *host, const float *device,
@@ -278,6 +281,15 @@ static size_t differs(const struct dp_group *group, const char *wanted)
     return !same;
 }
 
+/* Whether bucket b is said to be ready, and its communication to begin, before it was there. */
+static size_t is_early(const struct dp_exchange *e, int b)
+{
+    const struct dp_bucket_times *times = dp_exchange_times(e);
+    const uint64_t there_ns = rank.there_ns[b] > 0 ? rank.there_ns[b] - times->begin_ns : 0;
+
+    return times->sums[b].ready_ns < there_ns || times->sums[b].sent_ns < there_ns;
+}
+
 static size_t step(struct dp_exchange *e, const struct setup *s)
 {
     const struct dp_group *group = dp_exchange_group(e);
@@ -288,7 +300,7 @@ static size_t step(struct dp_exchange *e, const struct setup *s)
     for (int b = 0; b < 3; b++) {
         wrong += (b < 2 ? dp_exchange_ready(e, 1 - b) : dp_exchange_ready_tail(e)) != DP_OK;
         wrong += dp_exchange_wait(e, b) != DP_OK;
-        wrong += differs(group, s->calls[b]);
+        wrong += differs(group, s->calls[b]) + is_early(e, b);
     }
     wrong += dp_exchange_publish(e, 0) != DP_OK || dp_exchange_publish(e, 1) != DP_OK ||
              dp_exchange_end(e) != DP_OK;
@@ -367,8 +379,8 @@ static void each_bucket_goes_its_way_in_order(void **state)
          false,
          {"ready 0; begin 0; sum on gpus 256+128; end 0 of gpus; take 0; ",
           "ready 1; begin 1; sum on gpus 0+256; end 1 of gpus; take 1; ",
-          TAIL_THERE "upload 2 0+10; take 2; ", ""}},
-        {1, "on_gpus", NULL, false, {"", "", TAIL_THERE, ""}},
+          TAIL_THERE "upload 2 0+10; take 2; ", "done 0; done 1; "}},
+        {1, "on_gpus", NULL, false, {"", "", TAIL_THERE, "done 0; done 1; "}},
         {2,
          "zero1:over=on_gpus",
          NULL,
@@ -377,7 +389,7 @@ static void each_bucket_goes_its_way_in_order(void **state)
           "ready 1; begin 1; sum on gpus 0+256 in part; end 1 of gpus; take 1; ",
           TAIL_THERE "upload 2 0+10; take 2; ",
           "ready 0; ready 1; begin 0; gather 512; end 0 of gpus; take 0; begin 1; gather 1024; "
-          "end 1 of gpus; take 1; "}},
+          "end 1 of gpus; take 1; done 0; done 1; "}},
     };
     const size_t live = dp_mem_live();
     (void)state;

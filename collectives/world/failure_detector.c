@@ -332,9 +332,7 @@ static void look_at_progress(struct dp_failure_detector *detector)
         end_hang(detector);
         return;
     }
-    if (detector->hung_ns != 0) {
-        dp_watchdog_disclaim(watchdog);
-    }
+    dp_watchdog_disclaim(watchdog);
     detector->hung_ns = 0;
     if (finding == DP_WATCHDOG_QUIET && dp_watchdog_reports(watchdog)) {
         dp_watchdog_warn(watchdog);

@@ -114,7 +114,7 @@ dp_status dp_hang_gather_create(struct dp_group *group, struct dp_host_link *lin
                                 struct dp_hang_gather **out)
 {
     const int own[ENDS] = {link->theirs, link->mine};
-    int shared[ENDS] = {-1, -1};
+    int shared[ENDS];
     struct dp_hang_gather *g = NULL;
     dp_status status;
 

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 
 #include "base/mem.h"
 #include "base/system/thread.h"
@@ -113,7 +112,6 @@ static void *engine_main(void *arg)
 {
     struct dp_engine *engine = arg;
 
-    (void)prctl(PR_SET_NAME, "dp-engine", 0, 0, 0);
     (void)pthread_mutex_lock(&engine->mutex);
     while (!engine->stop) {
         if (engine->run == DP_RUN_ON_THREAD && engine->head != engine->tail) {

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -217,7 +216,6 @@ static void *worker_run(void *arg)
     struct dp_loader *loader = worker->loader;
     struct ticket ticket;
 
-    (void)prctl(PR_SET_NAME, "dp-loader", 0, 0, 0);
     dp_trace_set_lane(DP_LANE_INPUT, worker->index);
     (void)pthread_mutex_lock(&loader->mutex);
     while (!loader->stopping) {

@@ -412,10 +412,6 @@ dp_status dp_async_run(struct dp_async *a, uint64_t until, bool *requested)
     a->reported = begin;
     a->end = until;
     memset(a->request, 0, sizeof(a->request));
-    if (until <= begin) {
-        memset(requested, 0, sizeof(a->request));
-        return DP_OK;
-    }
     DP_TRY(dp_trainer_serves(t) ? serve(a) : train(a));
     DP_TRY(synchronise(a));
     t->state.step = a->news->end;

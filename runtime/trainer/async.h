@@ -52,9 +52,10 @@ DP_CHECKED dp_status dp_async_create(struct dp_trainer *trainer, const struct dp
 void dp_async_destroy(struct dp_async *async);
 
 /*
- * Trains until `until` steps are done, or fewer when a rank requests something or a hook has set
- * *enough; the number is the same on all ranks. Afterwards they have the same weights and running
- * statistics, and servers have the optimizer state of their parts. Collective.
+ * Trains until `until` steps are done, of which some are not yet, or fewer when a rank requests
+ * something or a hook has set *enough; the number is the same on all ranks. Afterwards they have
+ * the same weights and running statistics, and servers have the optimizer state of their parts.
+ * Collective.
  *
  *   request  out  [DP_REQUEST_COUNT]: what some rank requests; equal on all
  */

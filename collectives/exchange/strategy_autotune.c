@@ -469,7 +469,6 @@ dp_status dp_strategy_autotune_run(struct dp_group *group,
     dp_status status = DP_OK;
 
     if (c == NULL) {
-        dp_group_leave(group, DP_ERR_NOMEM);
         return DP_FAIL(DP_ERR_NOMEM, "choosing a strategy");
     }
     c->group = group;

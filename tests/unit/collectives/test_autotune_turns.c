@@ -8,11 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "collectives/core/transport.h"
 #include "collectives/exchange/strategy_autotune.h"
 #include "collectives/strategies/comm.h"
@@ -55,11 +57,21 @@ static bool slow_is_wanted(const struct dp_group *group, const char **why_not)
     return wanted[1];
 }
 
+/* Beats of this rank since a strategy of this test was opened, and when the last one was. */
+static _Thread_local int beats, beats_between;
+
+static void count_beat(void)
+{
+    beats++;
+}
+
 static dp_status open_none(void *state, struct dp_group *group, size_t max_count)
 {
     (void)state;
     (void)group;
     (void)max_count;
+    beats_between = beats;
+    beats = 0;
     return DP_OK;
 }
 
@@ -126,6 +138,7 @@ static const struct dp_strategy slow = {.plugin = {.name = "slow", .state_bytes 
 static struct dp_strategy_autotune_config config = {.now = look};
 static struct dp_strategy_autotune_result result; /* of rank 0 */
 static int seen;                                  /* its looks */
+static int beaten;                                /* its beats_between */
 
 static size_t measures(struct dp_group *group, const void *ordered)
 {
@@ -139,6 +152,7 @@ static size_t measures(struct dp_group *group, const void *ordered)
     if (group->rank == 0) {
         result = mine;
         seen = looks;
+        beaten = beats_between;
     }
     return 0;
 }
@@ -153,6 +167,26 @@ static struct dp_bucket_plan *planned(void)
     return plan;
 }
 
+/* Others are named once, with their times, the shortest first. */
+static void check_ascending(const char *why)
+{
+    double before = 0.0;
+    int others = 0;
+
+    for (const char *at = why; (at = strchr(at, ',')) != NULL; others++) {
+        const size_t text = strcspn(at + 1, ",");
+        const char *time = at + text;
+        while (*time != ' ') {
+            time--;
+        }
+        const double ms = strtod(time, NULL);
+        assert_true(ms >= before);
+        before = ms;
+        at++;
+    }
+    assert_int_equal(others, 2); /* those that take as long as another one are left out */
+}
+
 /* The fastest one, which is the last but one, begins each round; the last one has dropped out. */
 static void behind_one_that_dropped_out_all_have_their_turns(void **state)
 {
@@ -165,10 +199,30 @@ static void behind_one_that_dropped_out_all_have_their_turns(void **state)
     config.budget_s = 10.0;
     assert_int_equal(on_local_nodes(2, two_hosts, measures, NULL), 0);
     assert_string_equal(result.strategy, "quick");
+    check_ascending(result.why);
     assert_non_null(strstr(result.why, ", ring "));
     assert_null(strstr(result.why, ", ring about "));
     assert_non_null(strstr(result.why, ", slow about "));
     assert_true(atomic_load(&turns_of_small) > 0 && atomic_load(&turns_of_large) > 0);
+    dp_bucket_plan_destroy(plan);
+}
+
+/* No candidate takes so long to open that this rank seems to be stuck. */
+static void between_two_candidates_there_is_a_beat(void **state)
+{
+    struct dp_bucket_plan *plan = planned();
+    struct dp_trace_mark mark = {0};
+    (void)state;
+
+    wanted[0] = wanted[1] = true;
+    config.plan = plan;
+    config.budget_s = 1e-9;
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    dp_trace_at_beats(count_beat);
+    assert_int_equal(on_local_nodes(2, (const int[]){0, 1}, measures, NULL), 0);
+    dp_trace_at_beats(NULL);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    assert_true(beaten > 0); /* from `quick` to `slow` */
     dp_bucket_plan_destroy(plan);
 }
 
@@ -217,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(behind_one_that_dropped_out_all_have_their_turns),
+        cmocka_unit_test(between_two_candidates_there_is_a_beat),
         cmocka_unit_test(with_a_compressor_the_tail_of_each_is_timed_twice),
         cmocka_unit_test(memory_that_lacks_is_named),
     };

@@ -3,13 +3,16 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
 #include "collectives/compressors/compression.h"
+#include "tests/support/local_world.h"
+#include "tests/support/stderr_text.h"
 
-enum { TRAINED = 1000, RANKS = 3 };
+enum { TRAINED = 1000, RANKS = 3, MUCH = 3 << 20 };
 
 static void residuals_are_as_long_as_the_weights(void **state)
 {
@@ -76,12 +79,78 @@ static void what_is_coded_depends_on_ranks_as_the_method_says(void **state)
     check_work("no compressor", 4, 1.0, 1.0);
 }
 
+/* ---- memory that lacks ---- */
+
+/* The reference, in other memory than the host's, of which there is none of one kind. */
+static struct dp_device far;
+
+static void *no_memory(enum dp_purpose purpose, size_t bytes)
+{
+    (void)purpose;
+    (void)bytes;
+    return NULL;
+}
+
+static size_t lacks_memory(struct dp_group *group, const void *arg)
+{
+    static const struct dp_tensor tensor = {.count = MUCH};
+    const struct dp_compression_config config = {.compressor = arg};
+    struct dp_bucket_plan *plan = NULL;
+    struct dp_compression *compression = NULL;
+    struct dp_stream codes = *group->stream;
+    struct dp_comm *comm = NULL;
+    size_t wrong;
+
+    codes.device = &far;
+    if (dp_bucket_plan_create(&tensor, 1, MUCH, MUCH + DP_BLOCK,
+                              &(struct dp_bucket_sizes){64, 64, false}, &plan) != DP_OK ||
+        dp_comm_create(group, "ring", DP_BLOCK, 0, &comm) != DP_OK) {
+        return 1;
+    }
+    comm->codes = &codes;
+    wrong = dp_compression_create(comm, plan, NULL, MUCH, &config, &compression) != DP_ERR_NOMEM;
+    wrong += compression != NULL;
+    dp_comm_destroy(comm);
+    dp_bucket_plan_destroy(plan);
+    return wrong;
+}
+
+static void check_lack(const char *compressor, const char *text)
+{
+    const size_t live = dp_mem_live();
+
+    stderr_begin();
+    const size_t wrong = on_local_ranks(2, lacks_memory, compressor);
+    stderr_end();
+    assert_int_equal(wrong, 0);
+    if (strstr(stderr_text, text) == NULL) {
+        fail_msg("%s", stderr_text);
+    }
+    assert_int_equal(dp_mem_live(), live);
+}
+
+static void memory_that_lacks_is_named_with_its_size(void **state)
+{
+    const struct dp_device *ref = NULL;
+    (void)state;
+
+    assert_int_equal(dp_device_find("ref", &ref), DP_OK);
+    far = *ref;
+    far.host_memory = false;
+    far.alloc_host = no_memory;
+    check_lack("topk", "residuals of compressor topk need 12 MB of the host, too: ");
+    far.alloc = no_memory;
+    check_lack("topk", "residuals of compressor topk need 12 MB: ");
+    check_lack("topk:momentum=0.9", "residuals of compressor topk need 24 MB: ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(residuals_are_as_long_as_the_weights),
         cmocka_unit_test(codes_of_topk_are_pairs),
         cmocka_unit_test(what_is_coded_depends_on_ranks_as_the_method_says),
+        cmocka_unit_test(memory_that_lacks_is_named_with_its_size),
     };
 
     return cmocka_run_group_tests_name("compression_sizes", tests, NULL, NULL);

@@ -343,6 +343,56 @@ static void a_broken_connection_is_left_alone(void **state)
     (void)close(pair[1]);
 }
 
+/* As hang_gather.c sends it. */
+struct message {
+    char kind;
+    int news;
+    struct dp_hang_row row;
+};
+
+static bool sends_row(int fd, int rank, bool known)
+{
+    const struct message m = {DP_HOST_LINK_ROW, 0, {.rank = rank, .known = known}};
+
+    return send(fd, &m, sizeof(m), 0) == sizeof(m);
+}
+
+/* A row that no host can have comes first, and then one by the same connection, and one by the
+ * other. */
+static size_t hears_nonsense(struct dp_group *group, const void *arg)
+{
+    const struct dp_hang_row *nonsense = arg;
+    struct side side;
+    size_t wrong = begin(group, &side);
+
+    if (group->rank == 0) {
+        wrong += !sends_row(side.link.mine, nonsense->rank, nonsense->known);
+        wrong += !sends_row(side.link.mine, 1, true);
+        wrong += !sends_row(side.link.theirs, 0, true);
+    }
+    wrong += dp_group_barrier(group) != DP_OK;
+    if (group->rank == 1) {
+        int count;
+        wrong += wait_for(side.g, 1) != 1 || !dp_hang_gather_look(side.g, true);
+        wrong += !dp_hang_gather_rows(side.g, &count)[0].known;
+        wrong += dp_hang_gather_rows(side.g, &count)[1].known;
+    }
+    return wrong + end(group, &side);
+}
+
+static void after_a_row_of_nobody_nothing_is_taken_from_there(void **state)
+{
+    static const struct dp_hang_row cases[] = {
+        {.rank = -1, .known = true}, {.rank = 2, .known = true}, {.rank = 1, .known = false}};
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        if (on_local_nodes(2, (const int[]){0, 1}, hears_nonsense, &cases[i]) != 0) {
+            fail_msg("a row of rank %d", cases[i].rank);
+        }
+    }
+}
+
 static size_t create(struct dp_group *group, const void *arg)
 {
     atomic_int speaker = 0;
@@ -392,6 +442,7 @@ int main(void)
         cmocka_unit_test(what_a_host_has_reported_is_known_to_the_others),
         cmocka_unit_test(rows_go_to_other_hosts_where_there_are_any),
         cmocka_unit_test(a_broken_connection_is_left_alone),
+        cmocka_unit_test(after_a_row_of_nobody_nothing_is_taken_from_there),
         cmocka_unit_test(without_shared_memory_the_first_rank_alone_has_the_connections),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_and_blocks_no_rank),
     };

@@ -65,7 +65,8 @@ static void on_question(int number, siginfo_t *info, void *context)
     (void)number;
     (void)context;
 
-    if (info->si_code == SI_QUEUE && at >= 0 && at < THREADS) {
+    if (info->si_code == SI_QUEUE && at >= 0 && at < THREADS &&
+        atomic_load_explicit(&answers[at].given, memory_order_acquire) == 0) {
         (void)_Unwind_Backtrace(note_frame, &answers[at]);
         atomic_store_explicit(&answers[at].given, 1, memory_order_release);
     }

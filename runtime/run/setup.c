@@ -383,7 +383,7 @@ static dp_status begin(struct dp_training *run)
 static dp_status setup_sharing(struct dp_training *run, const struct dp_async_hooks *steps)
 {
     struct dp_run_job *job = &run->job;
-    struct dp_async_hooks hooks = {.context = NULL};
+    struct dp_async_hooks hooks = steps != NULL ? *steps : (struct dp_async_hooks){.context = NULL};
     struct dp_exchange *exchange;
 
     DP_TRY(setup_trainer(run));
@@ -391,10 +391,7 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
     if (job->options->dry_run || job->options->data_only) {
         return DP_OK;
     }
-    if (steps != NULL) {
-        hooks = *steps;
-        hooks.context = run;
-    }
+    hooks.context = run;
     exchange = dp_trainer_exchange(job->trainer);
     DP_TRY(dp_exchange_agree(exchange, make_async(job, &hooks)));
     DP_TRY(dp_run_trace_open(run));
@@ -408,8 +405,8 @@ static dp_status setup_sharing(struct dp_training *run, const struct dp_async_ho
 /* Ranks that help come last, since what they refuse the others refuse, too, and report. */
 static dp_status setup_helper(struct dp_training *run)
 {
-    const struct dp_run_job *job = &run->job;
-    const struct dp_evaluator_config config = {
+    struct dp_run_job *job = &run->job;
+    struct dp_evaluator_config config = {
         .config = job->config,
         .model = job->model,
         .device = job->device,
@@ -418,10 +415,12 @@ static dp_status setup_helper(struct dp_training *run)
         .threads = job->threads,
     };
 
+    DP_TRY(dp_run_share_choices(job));
     if (job->world->role == DP_ROLE_READ) {
         return dp_reader_create(job, &run->reader);
     }
     DP_TRY(dp_thread_try(dp_run_to_start(job), "computes"));
+    config.algo_choices = job->algo_choices;
     return dp_evaluator_create(&config, &run->evaluator);
 }
 
@@ -436,7 +435,7 @@ static dp_status setup_ranks(struct dp_training *run, const struct dp_async_hook
     status = shares ? setup_sharing(run, steps) : DP_OK;
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
-    status = shares ? DP_OK : setup_helper(run);
+    status = shares ? dp_run_share_choices(job) : setup_helper(run);
     worst = dp_group_agree(all, status);
     DP_TRY(status != DP_OK ? status : worst);
     dp_run_connect(job);

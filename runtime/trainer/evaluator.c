@@ -54,6 +54,7 @@ static dp_status make_compute(struct dp_evaluator *e)
         &e->compute.normalize,
         dp_normalize_channels(&c->model->values[0].shape, &normalize->mean, &normalize->std),
         c->model->float_samples ? 1.0 : 255.0, &normalize->mean, &normalize->std));
+    e->compute.algo_choices = c->algo_choices;
     DP_TRY(dp_prepare_stream(&e->compute, &plan));
     DP_TRY(dp_prepare_passes(&e->compute, &plan));
     DP_TRY(dp_normalize_place(&e->compute.normalize, e->compute.stream));

@@ -3,8 +3,8 @@
  *
  * It computes the test rows of all ranks that train, one rank's share after the other, in the same
  * passes and with the same sums as dp_trainer_evaluate() on those ranks. So it finds the same bits,
- * if its threads are as many as theirs. It has weights and running statistics, but neither
- * gradients nor optimizer state.
+ * if its threads are as many as theirs, and its algorithms the same. It has weights and running
+ * statistics, but neither gradients nor optimizer state.
  */
 #ifndef DP_RUNTIME_TRAINER_EVALUATOR_H
 #define DP_RUNTIME_TRAINER_EVALUATOR_H
@@ -24,6 +24,8 @@ struct dp_evaluator_config {
     const struct dp_device *device; /* whose memory the host can use */
     const struct dp_dataset *data;  /* borrowed; the test rows */
     int trainers, threads;          /* ranks that train; threads of this one */
+    struct dp_algo_choices
+        *algo_choices; /* borrowed: the trainers', frozen; NULL: they have none */
 };
 
 /* Errors: those of dp_trainer_create(). */

@@ -81,8 +81,8 @@ static dp_status read_all(struct dp_run_job *job, bool *on)
     return DP_OK;
 }
 
-/* Sends rank 0's choices to all ranks. */
-static dp_status share(struct dp_run_job *job)
+/* Sends rank 0's choices to all ranks: those that are known, or the used ones. */
+static dp_status share(struct dp_run_job *job, bool all)
 {
     struct dp_group *group = job->world->all;
     struct dp_json *json = NULL;
@@ -90,7 +90,7 @@ static dp_status share(struct dp_run_job *job)
     dp_status status = DP_OK;
 
     if (dp_run_leads(job)) {
-        status = dp_algo_choices_text(job->algo_choices, true, &text);
+        status = dp_algo_choices_text(job->algo_choices, all, &text);
     }
     DP_TRY_GOTO(dp_group_broadcast_text(group, &text, status), status, done);
     if (!dp_run_leads(job)) {
@@ -140,7 +140,33 @@ dp_status dp_run_find_choices(struct dp_run_job *job)
         dp_openmp_start(job->threads);
         job->computes = true;
     }
-    return group->size > 1 ? share(job) : DP_OK;
+    return group->size > 1 ? share(job, true) : DP_OK;
+}
+
+/* ---- what ranks have agreed on ---- */
+
+/* Empties the table. What was known at the start would stay in place of what has replaced it. */
+static dp_status begin_anew(struct dp_run_job *job)
+{
+    char machine[DP_ALGO_CHOICE_MACHINE];
+
+    dp_algo_choices_destroy(job->algo_choices);
+    job->algo_choices = NULL;
+    job->device->machine(machine, sizeof(machine));
+    return dp_algo_choices_create(machine, &job->algo_choices);
+}
+
+dp_status dp_run_share_choices(struct dp_run_job *job)
+{
+    const bool evaluates = job->world->role == DP_ROLE_EVALUATE;
+
+    if (job->algo_choices == NULL || !job->config->train.eval_rank) {
+        return DP_OK;
+    }
+    DP_TRY(dp_group_agree(job->world->all, evaluates ? begin_anew(job) : DP_OK));
+    DP_TRY(share(job, false));
+    dp_algo_choices_freeze(job->algo_choices);
+    return DP_OK;
 }
 
 /* ---- what is kept ---- */

@@ -8,8 +8,8 @@
  * (base/files/cache.h); rank 0 reads them and sends them to all ranks. Of ranks that share
  * processors only the first of each host measures: the others would be in its way, and as slow as
  * they are many. When all have prepared, they agree (runtime/trainer/prepare/algo_agreement.h), and
- * from then on nothing is measured. Rank 0 adds what is new to the cache, to config.yaml and to
- * checkpoints.
+ * from then on nothing is measured; a rank that evaluates for them takes theirs. Rank 0 adds what
+ * is new to the cache, to config.yaml and to checkpoints.
  *
  *   device.tune  measures
  *   on           always
@@ -27,6 +27,11 @@ struct dp_run_job;
 /* Before there is a trainer: job->algo_choices, with all that is known. Collective.
  * Errors: those of reading what was asked for (--plan, a checkpoint); DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_run_find_choices(struct dp_run_job *job);
+
+/* With the trainers made: a rank that evaluates for them (train.eval_rank) takes the choices that
+ * they have agreed on, in place of its own. Collective over all ranks. Errors, with which all
+ * return: DP_ERR_NOMEM, DP_ERR_COMM. */
+DP_CHECKED dp_status dp_run_share_choices(struct dp_run_job *job);
 
 /* With the trainer made, rank 0: what is new goes into the cache. */
 void dp_run_keep_choices(struct dp_run_job *job);

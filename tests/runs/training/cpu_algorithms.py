@@ -20,12 +20,12 @@ def one(name, *more, ranks=2):
     return result, weights(out), took
 
 
-def plant():
+def plant(other=OTHER):
     """Another implementation in place of each that the cache has."""
     kept = json.loads(cached().read_text())
     for choices in kept["machines"].values():
         for choice in choices.values():
-            choice["how"] = OTHER
+            choice["how"] = other
     cached().write_text(json.dumps(kept))
 
 

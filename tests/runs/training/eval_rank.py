@@ -8,13 +8,13 @@ import re
 import signal
 
 import harness
+from algo_tuning import cached
+from cpu_algorithms import plant
 from harness import (CONV_LAYERS, begin, check, idx_bytes, metrics, mlp_layers, run_json, same,
                      small_cfg, steps_done, train, train_well)
 from refusals import side_by_side
 
 EVALUATOR = ("--set", "train.eval_rank=true")
-# An evaluator takes preferred algorithms, also where those of the others were measured.
-PREFERRED = ("--set", "device.tune=off")
 NORM_LAYERS = CONV_LAYERS.replace("    - relu: {}\n", "    - batchnorm: {}\n    - relu: {}\n", 1)
 SLOW_LAYERS = ("    - conv2d: {filters: 64, kernel: 3, padding: 1}\n    - relu: {}\n" * 2
                + "    - flatten: {}\n    - dense: {units: 10}\n")
@@ -56,7 +56,6 @@ def case_what_it_finds_is_what_the_others_would_find():
     for i, (ranks, layers, flags, steps) in enumerate(runs):
         cfg = small_cfg(layers, f"{i}.cfg")
         plain, out = harness.scratch / f"plain-{i}", harness.scratch / f"out-{i}"
-        flags += PREFERRED
         train_well(cfg, *flags, "--out", plain, ranks=ranks)
         result = train_well(cfg, *flags, *EVALUATOR, "--out", out, ranks=ranks + 1)
         check_same(out, plain, steps)
@@ -64,6 +63,25 @@ def case_what_it_finds_is_what_the_others_would_find():
         summary = run_json(out)
         same(summary["world_size"], run_json(plain)["world_size"], "world_size")
         same(len(summary["ranks"]), len(run_json(plain)["ranks"]), "ranks")
+
+
+def case_it_takes_the_algorithms_that_the_others_have_agreed_on():
+    cfg = small_cfg(CONV_LAYERS)
+
+    def run(name, *flags, ranks=2):
+        out = harness.scratch / name
+        train_well(cfg, *flags, "--steps", 24, "--out", out, ranks=ranks)
+        return out
+
+    fresh = run("fresh", *EVALUATOR, ranks=3)  # with what is measured now
+    check_same(fresh, run("known"), [12, 24])
+    if not cached().exists():
+        return  # a processor or a library without a choice
+    plant("ref:any")
+    planted = run("planted")
+    check_same(run("evaluated", *EVALUATOR, ranks=3), planted, [12, 24])
+    preferred = run("preferred", "--set", "device.tune=off")
+    check(evaluations(planted) != evaluations(preferred), "what is planted has the same bits")
 
 
 def case_cost_counts_all_ranks():
@@ -81,7 +99,6 @@ def case_cost_counts_all_ranks():
 def case_early_stop_decides_one_evaluation_later_and_evaluates_the_end():
     cfg = small_cfg()
     flags = setting(train__steps=240, early_stop__patience=2, early_stop__metric="test_accuracy")
-    flags += PREFERRED
     plain, out = harness.scratch / "plain", harness.scratch / "out"
     train_well(cfg, *flags, "--out", plain, ranks=2)
     train_well(cfg, *flags, *EVALUATOR, "--out", out, ranks=3)

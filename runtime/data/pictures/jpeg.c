@@ -68,7 +68,8 @@ dp_status dp_jpeg_decode(struct dp_jpeg *jpeg, const uint8_t *bytes, size_t coun
 {
     /* A file that claims thousands of refinements would take minutes. */
     const int flags = TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
-    int width, height, subsampling, space, found;
+    /* Of a file of tables alone the library sets none of them. */
+    int width = 0, height = 0, subsampling, space = TJCS_RGB, found;
 
     if (jpeg->decoder == NULL) {
         jpeg->decoder = tjInitDecompress();

@@ -155,6 +155,7 @@ static void other_kinds_are_named(void **state)
         {"", 0, "is empty: put a PNG or JPEG"},
         {"hello", 5, "is no PNG and no JPEG"},
         {"\xff\xd8\xff", 3, "is damaged"}, /* a JPEG that was cut off behind its first marker */
+        {"\xff\xd8\xff\xd9", 4, "has no pixels: it is damaged"}, /* one of tables alone */
         {"GIF89a......", 12, "is a GIF, not a PNG or JPEG: convert it"},
         {"RIFF....WEBPVP8 ", 16, "is a WebP picture"},
         {"BM..............", 16, "is a BMP"},

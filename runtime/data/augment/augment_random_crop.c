@@ -2,6 +2,7 @@
  * augment_random_crop.c - shifts a picture by up to `padding` pixels in each direction; what comes
  * in from outside is black. As torchvision's RandomCrop(size, padding) on pictures of that size.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/data/augment/augmentation.h"
@@ -36,7 +37,7 @@ static void apply(const void *state, const struct dp_sample_shape *shape,
     /* Pixel (y, x) comes from (y + down, x + right). */
     const int down = dp_draw_below(bits[0], 2 * crop->padding + 1) - crop->padding;
     const int right = dp_draw_below(bits[1], 2 * crop->padding + 1) - crop->padding;
-    const size_t shift = (size_t)(right < 0 ? -right : right) * pixel;
+    const size_t shift = (size_t)abs(right) * pixel;
 
     for (int y = 0; y < shape->height; y++, out += row) {
         if (y + down < 0 || y + down >= shape->height) {

@@ -35,17 +35,12 @@ static void leave(j_common_ptr jpeg)
     longjmp(d->leave, 1);
 }
 
-/* A warning is about damage, too. */
+/* A warning is about damage, too. The library's own would print it. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     if (level < 0) {
         leave(jpeg);
     }
-}
-
-static void print_nothing(j_common_ptr jpeg)
-{
-    (void)jpeg;
 }
 
 /* Runs what calls the library. False: it has failed, for the reason in d->text. */
@@ -71,7 +66,6 @@ dp_status dp_jpeg_part_create(struct dp_jpeg_part **out)
         d->jpeg.err = jpeg_std_error(&d->errors);
         d->errors.error_exit = leave;
         d->errors.emit_message = on_message;
-        d->errors.output_message = print_nothing;
     }
     if (d == NULL || !guarded(d, create)) {
         dp_free(d);
@@ -141,12 +135,8 @@ static void take_columns(struct dp_jpeg_part *d, int *skipped)
     const int right = all - end > BESIDE ? end + BESIDE : all;
     JDIMENSION begin = (JDIMENSION)left, width = (JDIMENSION)(right - left);
 
-    if (left > 0 || right < all) {
-        jpeg_crop_scanline(&d->jpeg, &begin, &width);
-        *skipped = d->part.left - (int)begin;
-    } else {
-        *skipped = d->part.left;
-    }
+    jpeg_crop_scanline(&d->jpeg, &begin, &width); /* all of them: as they are */
+    *skipped = d->part.left - (int)begin;
 }
 
 static void decode(struct dp_jpeg_part *d)

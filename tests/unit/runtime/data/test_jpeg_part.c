@@ -17,6 +17,7 @@
 #include "runtime/data/decode.h"
 #include "runtime/data/pictures/jpeg_part.h"
 #include "runtime/data/pictures/picture.h"
+#include "tests/support/files/picture_files.h"
 
 enum { HEIGHT = 150, WIDTH = 203, FILE_ROOM = 1 << 18 };
 
@@ -197,6 +198,48 @@ static void damage_is_refused_and_forgotten(void **state)
     assert_part(&picture, &all, &part);
 }
 
+/* Which the library has another way to report than damage, and would end the process for. */
+static void what_is_no_jpeg_is_refused(void **state)
+{
+    static const uint8_t text[] = "hello";
+    struct dp_picture size;
+    bool parts;
+    (void)state;
+
+    assert_int_equal(dp_jpeg_part_open(decoder, text, sizeof(text), 3, &size, &parts, &problem),
+                     DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "(libjpeg-turbo: Not a JPEG file"));
+}
+
+/* Four channels as they are, or three of them as luma and chroma: Adobe's marker says it. */
+static void both_kinds_of_cmyk_are_refused(void **state)
+{
+    enum { NAME = 5, TRANSFORM = 11 /* where the marker has it, behind its name */ };
+    const struct picture_spec spec = {.width = 16, .height = 16, .channels = 3};
+    static struct picture_bytes cmyk;
+    size_t marker = 0;
+    struct dp_picture size;
+    bool parts;
+    (void)state;
+
+    picture_jpeg(&spec, 1, &cmyk);
+    while (memcmp(cmyk.bytes + marker, "Adobe", NAME) != 0) {
+        marker++;
+        assert_true(marker + TRANSFORM < cmyk.count);
+    }
+    for (uint8_t transform = 0; transform <= 2; transform += 2) {
+        cmyk.bytes[marker + TRANSFORM] = transform;
+        assert_int_equal(
+            dp_jpeg_part_open(decoder, cmyk.bytes, cmyk.count, 3, &size, &parts, &problem),
+            DP_ERR_DATA);
+        assert_non_null(strstr(problem.text, "is a JPEG in CMYK: convert it to RGB"));
+        assert_int_equal(
+            dp_picture_decode(whole, cmyk.bytes, cmyk.count, 3, &whole_memory, &size, &problem),
+            DP_ERR_DATA);
+        assert_non_null(strstr(problem.text, "is a JPEG in CMYK: convert it to RGB"));
+    }
+}
+
 /* ---- as a sample ---- */
 
 static struct dp_part chosen;
@@ -221,12 +264,14 @@ static void a_sample_is_the_part_that_was_chosen(void **state)
     const struct dp_crop crop = {choose, NULL};
     struct dp_picture all;
     struct dp_decoder *d = NULL;
+    size_t held;
     (void)state;
 
     make_smooth();
     make_file(TJSAMP_420, 0);
     assert_int_equal(dp_picture_decode(whole, file, file_bytes, 3, &whole_memory, &all, &problem),
                      DP_OK);
+    held = dp_mem_bytes(DP_MEM_DATA);
     assert_int_equal(dp_decoder_create(&d), DP_OK);
     const struct dp_raw jpeg = {.kind = DP_RAW_PICTURE, .data = file, .bytes = file_bytes};
     const struct dp_raw array = {
@@ -253,6 +298,8 @@ static void a_sample_is_the_part_that_was_chosen(void **state)
             }
         }
     }
+    assert_true(dp_decoder_memory(d) > 0);
+    assert_int_equal(dp_decoder_memory(d), dp_mem_bytes(DP_MEM_DATA) - held);
     dp_decoder_destroy(d);
 }
 
@@ -263,6 +310,8 @@ int main(void)
         cmocka_unit_test(a_part_of_a_smaller_picture_is_that_of_all_of_it),
         cmocka_unit_test(a_progressive_file_is_left_to_others),
         cmocka_unit_test(damage_is_refused_and_forgotten),
+        cmocka_unit_test(what_is_no_jpeg_is_refused),
+        cmocka_unit_test(both_kinds_of_cmyk_are_refused),
         cmocka_unit_test(a_sample_is_the_part_that_was_chosen),
     };
 

@@ -124,6 +124,29 @@ static void jpegs_give_their_pixels(void **state)
     }
 }
 
+/* A file is as good as the picture, and no more is read of it than there is. */
+static void what_is_encoded_as_jpeg_is_decoded_again(void **state)
+{
+    struct dp_buffer encoded = {NULL, 0};
+    (void)state;
+
+    for (int channels = 1; channels <= 3; channels += 2) {
+        uint8_t *pixels = dp_zalloc(sizeof(uint8_t[17][31]), (size_t)channels);
+        const struct dp_picture in = {17, 31, channels, pixels, 0};
+        assert_non_null(pixels);
+        for (int i = 0; i < 31 * 17 * channels; i++) {
+            pixels[i] = picture_value(5, i / channels % 31, i / channels / 31, i % channels);
+        }
+        assert_int_equal(dp_jpeg_encode(jpeg, &in, 95, &encoded, &file.count), DP_OK);
+        assert_in_range(file.count, 1, sizeof(file.bytes));
+        memcpy(file.bytes, encoded.data, file.count);
+        const struct dp_picture picture = decoded(3, 31, 17, channels);
+        assert_pixels(&picture, 5, 24);
+        dp_free(pixels);
+    }
+    dp_buffer_release(&encoded);
+}
+
 static void colour_becomes_grey_by_its_luma(void **state)
 {
     const struct picture_spec spec = {.width = 7, .height = 4, .channels = 3, .seed = 2};
@@ -208,6 +231,8 @@ static void other_kinds_are_known_by_their_first_bytes_alone(void **state)
         {"PK\3\4", 4, "is a zip file"},
         {"version https://git-lfs", 23, "is a pointer of Git LFS"},
         {"<", 1, "is a web page"},
+        {"\xff\xd8\xff", 3, "is damaged"},
+        {"\x89PNG\r\n\x1a\n", 8, "is a PNG without a header"},
     };
     (void)state;
 
@@ -237,6 +262,59 @@ static void sixteen_bits_animation_and_cmyk_are_refused(void **state)
     assert_refused("is animated: keep one of its pictures");
     picture_jpeg(&plain, 1, &file);
     assert_refused("is a JPEG in CMYK: convert it to RGB");
+}
+
+/* The header is whole with its checksum, and has its name. */
+static void a_png_begins_with_its_header(void **state)
+{
+    enum { NAME_END = 15, HEADER_END = 33 };
+    const struct picture_spec spec = {.width = 4, .height = 4, .channels = 3};
+    (void)state;
+
+    picture_png(&spec, &file);
+    file.count = HEADER_END;
+    assert_refused("is damaged (libpng: ");
+    file.count = HEADER_END - 1;
+    assert_refused("is a PNG without a header");
+    picture_png(&spec, &file);
+    file.bytes[NAME_END] ^= 1;
+    assert_refused("is a PNG without a header");
+}
+
+static size_t find_chunk(const char *name)
+{
+    size_t at = 8;
+
+    while (memcmp(file.bytes + at + 4, name, 4) != 0) {
+        at += 12 + ((size_t)file.bytes[at + 2] << 8 | file.bytes[at + 3]);
+        assert_true(at + 8 <= file.count);
+    }
+    return at;
+}
+
+/* By the whole name of a chunk, whatever stands before it, until the pixels begin. */
+static void animation_is_looked_for_before_the_pixels(void **state)
+{
+    const struct picture_spec plain = {.width = 4, .height = 4, .channels = 3};
+    static const uint8_t frames[8] = {1, 0, 0, 2};
+    size_t at;
+    (void)state;
+
+    picture_png(&plain, &file);
+    picture_add_chunk(&file, "IDAT", "acTX", frames, sizeof(frames));
+    (void)decoded(3, 4, 4, 3);
+    picture_png(&plain, &file);
+    picture_add_chunk(&file, "IEND", "acTL", frames, sizeof(frames));
+    (void)decoded(3, 4, 4, 3);
+    picture_png(&plain, &file);
+    picture_add_chunk(&file, "IDAT", "acTL", frames, sizeof(frames));
+    picture_add_chunk(&file, "acTL", "IDAX", frames, sizeof(frames));
+    assert_refused("is animated");
+    at = find_chunk("acTL"); /* the file may end behind the name */
+    file.count = at + 8;
+    assert_refused("is animated");
+    file.count = at + 7;
+    assert_refused("is damaged");
 }
 
 /* Cameras append others to one (MPO); PIL takes the first, too. */
@@ -377,10 +455,13 @@ int main(void)
         cmocka_unit_test(every_kind_of_png_gives_its_pixels),
         cmocka_unit_test(a_palette_is_looked_up),
         cmocka_unit_test(jpegs_give_their_pixels),
+        cmocka_unit_test(what_is_encoded_as_jpeg_is_decoded_again),
         cmocka_unit_test(colour_becomes_grey_by_its_luma),
         cmocka_unit_test(other_kinds_are_named),
         cmocka_unit_test(other_kinds_are_known_by_their_first_bytes_alone),
         cmocka_unit_test(sixteen_bits_animation_and_cmyk_are_refused),
+        cmocka_unit_test(a_png_begins_with_its_header),
+        cmocka_unit_test(animation_is_looked_for_before_the_pixels),
         cmocka_unit_test(the_first_picture_of_several_is_taken),
         cmocka_unit_test(too_large_pictures_are_refused_before_they_are_decoded),
         cmocka_unit_test(a_decompression_bomb_is_refused),

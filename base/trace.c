@@ -16,7 +16,7 @@ static _Thread_local uint64_t step_ns; /* when its last step began */
 static _Atomic(const struct dp_trace_tool *) shown_by;
 static _Atomic(struct dp_trace_mark *) watched; /* of this process, whichever thread published it */
 static atomic_int beats_left;                   /* until at_beat; 0: for ever */
-static void (*at_beat)(void);                   /* set while none are counted */
+static void (*_Atomic at_beat)(void);           /* set while none are counted */
 static void (*_Atomic at_beats)(void);
 
 const char *dp_phase_text(enum dp_phase phase)
@@ -101,7 +101,7 @@ int dp_trace_at_beat(int nth, void (*then)(void))
 {
     const int left = atomic_exchange(&beats_left, 0);
 
-    at_beat = then;
+    atomic_store(&at_beat, then);
     atomic_store(&beats_left, nth);
     return left > 0 ? left : 0;
 }
@@ -126,7 +126,7 @@ void dp_trace_beat(void)
     if (atomic_load_explicit(&mark->expects_ms, memory_order_relaxed) > 0 &&
         atomic_load_explicit(&beats_left, memory_order_relaxed) > 0 &&
         atomic_fetch_sub(&beats_left, 1) == 1) {
-        at_beat();
+        (*atomic_load(&at_beat))();
     }
 }
 

@@ -12,7 +12,7 @@
 
 #define WATCHES "names; liveness; watchdog; gather; "
 #define LEAVES "no gather; no watchdog; no liveness; no names; "
-#define CREATED WATCHES "detector; started; "
+#define CREATED "errors return; " WATCHES "detector; started; "
 #define DESTROYED "no detector; " LEAVES "no mpi; no last; "
 
 static struct dp_world *created(void)
@@ -20,6 +20,7 @@ static struct dp_world *created(void)
     struct dp_world *world = NULL;
 
     assert_int_equal(setenv("OMPI_COMM_WORLD_RANK", "0", 1), 0);
+    fake.threads = MPI_THREAD_SERIALIZED;
     assert_int_equal(dp_world_create(&world), DP_OK);
     fake.world = world;
     return world;
@@ -42,6 +43,10 @@ static void who_watches_is_told_of_the_others(void **state)
     world = created();
     assert_string_equal(fake.calls, CREATED);
     assert_true(world->mpi && world->mpirun);
+    assert_string_equal(world->library, "a stand-in");
+    assert_string_equal(world->fabric, "1 nodes");
+    dp_trace_beat();
+    assert_int_equal(atomic_load(&fake.mark.beats), 1);
     assert_ptr_equal(world->train, world->all);
     assert_int_equal(world->roles.count[DP_ROLE_TRAIN], RANKS);
     assert_ptr_equal(fake.config.cancel, &world->cancel);
@@ -92,13 +97,16 @@ static void who_lacks_one_that_watches_leaves_nothing(void **state)
     (void)state;
 
     assert_int_equal(setenv("OMPI_COMM_WORLD_RANK", "0", 1), 0);
+    fake.threads = MPI_THREAD_SERIALIZED;
     for (int i = 0; i < (int)DP_COUNT(wanted); i++) {
         struct dp_world *world = NULL;
         fake.failing = i;
         assert_int_equal(dp_world_create(&world), DP_ERR_NOMEM);
         assert_null(world);
         assert_null(fake.hook);
-        check_calls(wanted[i]);
+        assert_memory_equal(fake.calls, "errors return; ", 15);
+        assert_string_equal(fake.calls + 15, wanted[i]);
+        fake.calls[0] = '\0';
         dp_world_farewell(); /* of no world */
         check_calls("start farewell; ");
         assert_int_equal(dp_mem_live(), 0);
@@ -167,7 +175,7 @@ static void who_was_asked_to_end_before_says_so_later(void **state)
     dp_world_farewell();
     check_calls("start farewell; ");
     world = created();
-    check_calls(WATCHES "detector; farewell; started; ");
+    check_calls("errors return; " WATCHES "detector; farewell; started; ");
     destroy(world);
 }
 
@@ -190,6 +198,62 @@ static void an_error_ends_all_ranks_once_a_death_may_be_known(void **state)
     fake.calls[0] = '\0';
     destroy(world); /* nothing is left but to end */
     check_calls("meet 0; start farewell; farewell; abort 76; " DESTROYED);
+}
+
+static void an_mpi_that_takes_one_thread_is_refused(void **state)
+{
+    struct dp_world *world = NULL;
+    (void)state;
+
+    assert_int_equal(setenv("OMPI_COMM_WORLD_RANK", "0", 1), 0);
+    fake.threads = MPI_THREAD_FUNNELED;
+    stderr_begin();
+    assert_int_equal(dp_world_create(&world), DP_ERR_MPI);
+    stderr_end();
+    assert_non_null(strstr(stderr_text, "MPI_THREAD_SERIALIZED is needed"));
+    assert_null(world);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+/* ---- who does what ---- */
+
+/* Two ranks train, one serves, and the last one evaluates. */
+static void those_that_share_have_a_group_of_their_own(void **state)
+{
+    const struct dp_roles roles = {
+        .count = {[DP_ROLE_TRAIN] = 2, [DP_ROLE_SERVE] = 1, [DP_ROLE_EVALUATE] = 1}};
+    const struct dp_roles trains = {.count = {[DP_ROLE_TRAIN] = 3, [DP_ROLE_SERVE] = 1}};
+    struct dp_world *world;
+    (void)state;
+
+    fake.failing = -1;
+    world = created();
+    fake.calls[0] = '\0';
+    for (int rank = RANKS - 1; rank >= 0; rank--) {
+        world->all->rank = rank;
+        assert_int_equal(dp_world_divide(world, &roles), DP_OK);
+        assert_int_equal(world->role, rank < 2    ? DP_ROLE_TRAIN
+                                      : rank == 2 ? DP_ROLE_SERVE
+                                                  : DP_ROLE_EVALUATE);
+        assert_int_equal(world->roles.count[DP_ROLE_EVALUATE], 1);
+        if (rank == 3) {
+            assert_null(world->train);
+            check_calls("part of 4: 3 out; ");
+        } else {
+            assert_true(world->train != NULL && world->train != world->all);
+            assert_ptr_equal(world->train->cancel, &world->cancel);
+        }
+        dp_world_unite(world);
+        assert_ptr_equal(world->train, world->all);
+        assert_int_equal(world->role, DP_ROLE_TRAIN);
+        assert_int_equal(world->roles.count[DP_ROLE_TRAIN], RANKS);
+    }
+    check_calls("part of 4: 2 in; no part; part of 4: 1 in; no part; part of 4: 0 in; no part; ");
+    assert_int_equal(dp_world_divide(world, &trains), DP_OK); /* all share */
+    assert_ptr_equal(world->train, world->all);
+    assert_int_equal(world->roles.count[DP_ROLE_SERVE], 1);
+    check_calls("");
+    destroy(world);
 }
 
 /* ---- ranks that are lost ---- */
@@ -291,6 +355,34 @@ static void where_ranks_cannot_go_on_the_job_ends(void **state)
     }
 }
 
+/* They have left the old world, so that nothing is left twice. */
+static void who_lacks_one_that_watches_those_that_are_left_ends_the_job(void **state)
+{
+    static const char *const wanted[] = {
+        "names; ",
+        "names; liveness; no names; ",
+        "names; liveness; watchdog; no liveness; no names; ",
+        WATCHES "no watchdog; no liveness; no names; ",
+        WATCHES "no detector; detector; " LEAVES,
+    };
+    (void)state;
+
+    for (int i = 0; i < (int)DP_COUNT(wanted); i++) {
+        struct dp_world *world = shrinking();
+        struct dp_world_loss loss;
+        char calls[256];
+        fake.failing = i;
+        (void)dp_world_shrink(world, 0, &loss);
+        (void)snprintf(calls, sizeof(calls), "%sstart farewell; abort 76; ", wanted[i]);
+        assert_memory_equal(fake.calls, LEAVES "drop; ", strlen(LEAVES "drop; "));
+        assert_string_equal(fake.calls + strlen(LEAVES "drop; "), calls);
+        dp_free(world->first_rank_of);
+        dp_free(world);
+        assert_int_equal(dp_mem_live(), 0);
+        fake.calls[0] = '\0';
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,11 +393,14 @@ int main(void)
         cmocka_unit_test(a_failed_call_is_a_loss_once_one_is_found),
         cmocka_unit_test(who_was_asked_to_end_before_says_so_later),
         cmocka_unit_test(an_error_ends_all_ranks_once_a_death_may_be_known),
+        cmocka_unit_test(an_mpi_that_takes_one_thread_is_refused),
+        cmocka_unit_test(those_that_share_have_a_group_of_their_own),
         cmocka_unit_test(whether_a_rank_is_lost_is_known_within_five_seconds),
         cmocka_unit_test(all_that_are_left_go_on),
         cmocka_unit_test(as_many_go_on_as_lanes_can_be_divided_by),
         cmocka_unit_test(who_is_one_too_many_is_alone),
         cmocka_unit_test(where_ranks_cannot_go_on_the_job_ends),
+        cmocka_unit_test(who_lacks_one_that_watches_those_that_are_left_ends_the_job),
     };
 
     return run_at_once(tests, sizeof(tests) / sizeof(tests[0]));

@@ -241,7 +241,6 @@ void dp_shard_writer_destroy(struct dp_shard_writer *w)
     }
     if (w->open) {
         dp_file_discard(&w->file);
-        (void)dp_disk_unlink(w->part);
     }
     dp_block_builder_release(&w->builder);
     dp_block_packer_destroy(w->packer);

@@ -36,7 +36,7 @@ const struct dp_records_shard *dp_shard_writer_shards(const struct dp_shard_writ
 /* Bytes in finished blocks, before and after they were compressed. */
 void dp_shard_writer_bytes(const struct dp_shard_writer *writer, uint64_t *raw, uint64_t *stored);
 
-/* An unfinished shard is deleted. NULL is allowed. */
+/* An unfinished shard stays, to be cleared. NULL is allowed. */
 void dp_shard_writer_destroy(struct dp_shard_writer *writer);
 
 /* Deletes all shards of a folder, finished or not, by their names. */

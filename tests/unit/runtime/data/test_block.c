@@ -1,4 +1,6 @@
 /* test_block.c - blocks of records: what decompressing one takes. */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,13 +8,38 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <zstd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "runtime/data/records/block.h"
 
 enum { BYTES = 100003, MOST = 1 << 18 /* that zstd works with */ };
 
 static uint8_t raw[BYTES];
+
+static bool refuses; /* zstd has no memory for its level */
+static int contexts; /* that were released */
+
+/* The linker takes these, and not the library's. */
+size_t ZSTD_CCtx_setParameter(ZSTD_CCtx *cctx, ZSTD_cParameter param, int value)
+{
+    size_t (*of_library)(ZSTD_CCtx *, ZSTD_cParameter, int) = NULL;
+
+    *(void **)&of_library = dlsym(RTLD_NEXT, "ZSTD_CCtx_setParameter");
+    assert_non_null(of_library);
+    return refuses ? (size_t)-1 : of_library(cctx, param, value);
+}
+
+size_t ZSTD_freeCCtx(ZSTD_CCtx *cctx)
+{
+    size_t (*of_library)(ZSTD_CCtx *) = NULL;
+
+    *(void **)&of_library = dlsym(RTLD_NEXT, "ZSTD_freeCCtx");
+    assert_non_null(of_library);
+    contexts += cctx != NULL;
+    return of_library(cctx);
+}
 
 /* Packs a block that compresses well. */
 static struct dp_shard_block packed_block(struct dp_buffer *stored)
@@ -49,6 +76,25 @@ static void decompressing_takes_little_memory_beside_the_block(void **state)
     dp_buffer_release(&stored);
     dp_buffer_release(&beside);
     dp_buffer_release(&both);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
+static void a_packer_that_cannot_be_made_leaves_nothing(void **state)
+{
+    struct dp_block_packer *packer = NULL;
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    contexts = 0;
+    refuses = true;
+    assert_int_equal(dp_block_packer_create(3, &packer), DP_ERR_NOMEM);
+    refuses = false;
+    assert_int_equal(contexts, 1);
+    dp_mem_fail_nth(1);
+    assert_int_equal(dp_block_packer_create(3, &packer), DP_ERR_NOMEM);
+    dp_mem_fail_nth(0);
+    dp_log_set_level(DP_LOG_INFO);
+    assert_null(packer);
     assert_int_equal(dp_mem_live(), 0);
 }
 
@@ -145,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompressing_takes_little_memory_beside_the_block),
+        cmocka_unit_test(a_packer_that_cannot_be_made_leaves_nothing),
         cmocka_unit_test(a_block_that_ends_early_or_late_is_refused),
         cmocka_unit_test(pixels_have_the_bytes_that_their_head_says),
         cmocka_unit_test(a_block_has_as_many_bytes_as_its_samples),

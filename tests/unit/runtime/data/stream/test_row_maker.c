@@ -119,6 +119,94 @@ static void a_pair_has_both_classes_and_the_share_of_the_first(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+/* ---- a source that writes down what is read ---- */
+
+static struct {
+    size_t row;
+    bool passes;
+} reads[2 * ROWS];
+static int read_count;
+
+static dp_status noted_open(void *state, const struct dp_source_config *config,
+                            struct dp_source_info *info)
+{
+    (void)state;
+    *info = (struct dp_source_info){.count = {ROWS, 1}, .shape = config->input, .classes = 9};
+    return DP_OK;
+}
+
+static dp_status noted_fetch(void *state, struct dp_fetcher *fetcher, enum dp_set set, size_t row,
+                             struct dp_raw *raw)
+{
+    (void)state;
+    (void)set;
+    assert_in_range(read_count, 0, 2 * ROWS - 1);
+    reads[read_count].row = row;
+    reads[read_count++].passes = fetcher->passes;
+    *raw = (struct dp_raw){.kind = DP_RAW_ARRAY,
+                           .data = images[row],
+                           .bytes = SAMPLE,
+                           .shape = {.count = SAMPLE, .element = DP_ELEMENT_BYTE},
+                           .label = labels[row]};
+    return DP_OK;
+}
+
+static void noted_name(const void *state, enum dp_set set, size_t row, char *text, size_t size)
+{
+    (void)state;
+    (void)snprintf(text, size, "row %zu of set %d", row, (int)set);
+}
+
+static void noted_close(void *state)
+{
+    (void)state;
+}
+
+static const struct dp_source noted = {
+    .plugin = {.name = "noted", .help = "writes down what is read", .state_bytes = 1},
+    .open = noted_open,
+    .fetch = noted_fetch,
+    .name = noted_name,
+    .close = noted_close,
+};
+
+/* It may be any of the set: keeping it would drive out others that are needed soon. */
+static void what_a_row_is_mixed_with_is_read_in_passing(void **state)
+{
+    const struct dp_source_config source = {.input = {.count = SAMPLE, .element = DP_ELEMENT_BYTE},
+                                            .classes = 9};
+    struct dp_row_maker_config config = {
+        .sample_bytes = SAMPLE, .label_words = DP_PAIR_WORDS, .count = ROWS, .pairs = true};
+    struct dp_augment *augment = augment_of("mixup:alpha=1", &source.input);
+    struct dp_samples *samples = NULL;
+    struct dp_row_maker *maker = NULL;
+    (void)state;
+
+    assert_int_equal(dp_plugin_add(&dp_sources, &noted.plugin), DP_OK);
+    assert_int_equal(dp_samples_open("noted", &source, &samples), DP_OK);
+    config.samples = samples;
+    config.augment = augment;
+    assert_int_equal(dp_row_maker_create(&config, &maker), DP_OK);
+    read_count = 0;
+    for (uint64_t row = 0; row < ROWS; row++) {
+        int32_t pair[DP_PAIR_WORDS];
+        uint8_t image[SAMPLE];
+        size_t skipped = 0;
+        assert_int_equal(dp_row_maker_make(maker, 1, row, image, pair, &skipped), DP_OK);
+    }
+    assert_int_equal(read_count, 2 * ROWS);
+    for (int i = 0; i < read_count; i++) {
+        const uint64_t row = (uint64_t)i / 2;
+        assert_int_equal(reads[i].passes, i % 2 == 1);
+        assert_int_equal(reads[i].row,
+                         i % 2 == 0 ? row : dp_augment_mix(augment, 1, row, ROWS).row);
+    }
+    dp_row_maker_destroy(maker);
+    dp_samples_close(samples);
+    dp_augment_destroy(augment);
+    assert_int_equal(dp_mem_live(), 0);
+}
+
 static void memory_that_lacks_is_an_error(void **state)
 {
     const struct dp_sample_shape shape = {.count = SAMPLE, .element = DP_ELEMENT_BYTE};
@@ -312,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_reported_once),
         cmocka_unit_test(a_pair_has_both_classes_and_the_share_of_the_first),
+        cmocka_unit_test(what_a_row_is_mixed_with_is_read_in_passing),
         cmocka_unit_test(memory_that_lacks_is_an_error),
         cmocka_unit_test(rows_show_the_part_that_was_chosen),
         cmocka_unit_test(times_of_readers_add_up),

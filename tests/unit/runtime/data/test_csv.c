@@ -104,10 +104,64 @@ static void a_field_of_any_length_is_no_harm(void **state)
     assert_true(strlen(problem.text) < 200);
 }
 
+static void a_number_has_127_characters_at_most_and_a_message_shows_40(void **state)
+{
+    char line[400] = "7,", words[64];
+    float numbers[2];
+    double label;
+    (void)state;
+
+    memset(line + 2, '0', 127);
+    memcpy(line + 128, "5,3", 4);
+    assert_int_equal(read_three(line, numbers, &label), DP_OK);
+    assert_true(numbers[0] == 5.0f && numbers[1] == 3.0f);
+    memcpy(line + 128, "05,3", 5);
+    assert_refused(line, "field 2 is no number: '0000000");
+    memset(line + 2, 'x', 41);
+    memcpy(line + 43, ",3", 3);
+    (void)snprintf(words, sizeof(words), "no number: '%.40s': mend it", line + 2);
+    assert_refused(line, words);
+}
+
+/* What to do about it depends on where the label is. */
+static void advice_is_of_the_field(void **state)
+{
+    static const struct {
+        const char *line, *words;
+        bool label_last;
+    } cases[] = {
+        {"cat,2,3", "'cat': if it is the label, set data.label to first", true},
+        {"1,cat,3", "'cat': mend it, or take the line out", true},
+        {"1,2,cat", "'cat': the label is a number", true},
+        {"1,2,cat", "'cat': if it is the label, set data.label to last", false},
+        {"1,cat,3", "'cat': mend it, or take the line out", false},
+        {"cat,2,3", "'cat': the label is a number", false},
+        {"7,x5\",3", "field 2 is no number: 'x5\"': mend", false},
+        {"7,\",3", "field 2 is no number: '\"': mend", false},
+        {"7,1,2,", "has 4 fields, the first line has 3: take out the separator", false},
+        {"7,1,2,3", "has 4 fields, the first line has 3: mend it", false},
+        {"7,1,2,,", "has 5 fields, the first line has 3: mend it", false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dp_csv_form form = {',', cases[i].label_last, 3, 1};
+        const char *line = cases[i].line;
+        float numbers[2];
+        double label;
+        assert_int_equal(dp_csv_read(&form, line, strlen(line), numbers, &label, &problem),
+                         DP_ERR_DATA);
+        if (strstr(problem.text, cases[i].words) == NULL) {
+            fail_msg("'%s': \"%s\" does not say \"%s\"", line, problem.text, cases[i].words);
+        }
+    }
+}
+
 /* As strtod, to the bit, over all forms and sizes of numbers. */
 static void numbers_are_those_of_the_c_library(void **state)
 {
     const struct dp_csv_form form = {',', false, 1, 1};
+    double large = 0.0;
     char text[64];
     (void)state;
 
@@ -126,6 +180,9 @@ static void numbers_are_those_of_the_c_library(void **state)
             assert_true(label == strtod(text, NULL));
         }
     }
+    /* 2^64 + 1 */
+    assert_int_equal(dp_csv_read(&form, "18446744073709551617", 20, NULL, &large, &problem), DP_OK);
+    assert_true(large == 0x1p64);
 }
 
 static struct dp_csv_form form_of(const char *line, bool label_last)
@@ -151,6 +208,10 @@ static void the_first_line_reports_the_form_of_all(void **state)
     assert_int_equal(form_of("1,2,3\t,4\t,5,6", false).separator, ',');
     assert_int_equal(form_of("1;2;3", false).separator, ';');
     assert_int_equal(form_of("1\t2", false).separator, '\t');
+    assert_int_equal(form_of("1;2", false).separator, ';');
+    assert_int_equal(form_of("1,5;2,5", false).separator, ';'); /* two commas of two numbers */
+    assert_int_equal(form_of("1,5\t2,5\t3,5", false).separator, '\t');
+    assert_int_equal(form_of("", false).separator, ',');
     assert_int_equal(form_of("1;2;3", false).fields, 3);
     assert_int_equal(form_of("", false).fields, 1);
     assert_true(is_header("label,1,2", false));
@@ -176,6 +237,13 @@ static void separators_in_quotes_are_none(void **state)
     assert_int_equal(form_of("5\",6", false).fields, 2);
     assert_int_equal(form_of("\"5,6", false).fields, 2); /* one quote alone is a character */
     assert_int_equal(form_of("\"a;b\",c", false).separator, ',');
+    assert_int_equal(form_of("a,\"b\",c", false).fields, 3);
+    assert_int_equal(form_of("\"\",\"ab\",c", false).fields, 3);
+    assert_int_equal(form_of("x,\"a,b\"", false).fields, 2);
+    assert_int_equal(form_of("\"a,\"\"", false).fields, 2);     /* no quote ends it */
+    assert_int_equal(form_of("\"a,\"\"\",5", false).fields, 2); /* the third one does */
+    assert_int_equal(form_of("\"a,\"\"b\"", false).fields, 1);
+    assert_int_equal(dp_csv_form_of("\"a,\"\"\",z", 5, false).fields, 2);
     assert_int_equal(dp_csv_read(&form, data, strlen(data), numbers, &label, &problem), DP_OK);
     assert_true(label == 1 && numbers[0] == 2 && numbers[1] == 3 && numbers[2] == 4);
 }
@@ -194,6 +262,13 @@ static void what_follows_a_line_is_not_looked_at(void **state)
     assert_int_equal(dp_csv_read(&form, "7,1,  \"5\",3", 5, numbers, &label, &problem),
                      DP_ERR_DATA);
     assert_non_null(strstr(problem.text, "field 3 is empty")); /* quotes are behind it */
+    assert_int_equal(dp_csv_read(&form, "7,1,\"\",9", 5, numbers, &label, &problem), DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "field 3 is no number: '\"'"));
+    assert_int_equal(dp_csv_read(&form, "7,1, 5,9", 4, numbers, &label, &problem), DP_ERR_DATA);
+    assert_non_null(strstr(problem.text, "field 3 is empty"));
+    assert_int_equal(dp_csv_read(&form, "7,1,2.5", 5, numbers, &label, &problem), DP_OK);
+    assert_int_equal(dp_csv_read(&form, "7,1,2e5", 5, numbers, &label, &problem), DP_OK);
+    assert_true(numbers[1] == 2);
 }
 
 static bool counts_up(const char *line)
@@ -386,6 +461,8 @@ int main(void)
         cmocka_unit_test(a_label_may_be_several_fields),
         cmocka_unit_test(what_is_no_number_is_named_by_its_field),
         cmocka_unit_test(a_field_of_any_length_is_no_harm),
+        cmocka_unit_test(a_number_has_127_characters_at_most_and_a_message_shows_40),
+        cmocka_unit_test(advice_is_of_the_field),
         cmocka_unit_test(numbers_are_those_of_the_c_library),
         cmocka_unit_test(the_first_line_reports_the_form_of_all),
         cmocka_unit_test(separators_in_quotes_are_none),

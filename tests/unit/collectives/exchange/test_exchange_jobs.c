@@ -296,11 +296,17 @@ static size_t step(struct dp_exchange *e, const struct setup *s)
     size_t wrong = 0;
 
     rank.calls[0] = '\0';
+    for (size_t i = 0; i < TRAINED; i++) {
+        rank.device[i] = (float)(group->rank + 1);
+    }
     dp_exchange_begin(e, s->alone);
     for (int b = 0; b < 3; b++) {
         wrong += (b < 2 ? dp_exchange_ready(e, 1 - b) : dp_exchange_ready_tail(e)) != DP_OK;
         wrong += dp_exchange_wait(e, b) != DP_OK;
         wrong += differs(group, s->calls[b]) + is_early(e, b);
+    }
+    for (size_t i = 0; i < TRAINED && s->compressor != NULL; i++) {
+        wrong += rank.device[i] != 3.0f; /* of two ranks */
     }
     wrong += dp_exchange_publish(e, 0) != DP_OK || dp_exchange_publish(e, 1) != DP_OK ||
              dp_exchange_end(e) != DP_OK;

@@ -117,7 +117,6 @@ static dp_status check_header(const uint8_t *bytes, size_t count, struct dp_prob
 static void read_header(struct decoding *d)
 {
     png_set_read_fn(d->png, d, read_bytes);
-    png_set_user_limits(d->png, DP_PICTURE_SIDE, DP_PICTURE_SIDE);
     png_set_chunk_malloc_max(d->png, CHUNK_MOST);
     png_set_chunk_cache_max(d->png, CHUNKS_MOST);
     png_read_info(d->png, d->info);

@@ -256,26 +256,43 @@ bool dp_algo_choices_next(const struct dp_algo_choices *c, size_t *at,
     return true;
 }
 
-dp_status dp_algo_choices_add(struct dp_algo_choices *c, const struct dp_algo_choice *choice)
+/* The entry that such a choice belongs into. */
+static dp_status open_entry(struct dp_algo_choices *c, const struct dp_algo_choice *choice,
+                            struct entry **entry)
 {
     const char *name = choice->name;
     const size_t machine = strcspn(name, "\n");
-    struct entry *entry;
 
     if (name[machine] == '\0' || machine >= DP_ALGO_CHOICE_MACHINE ||
         strlen(name + machine + 1) >= DP_ALGO_CHOICE_KEY ||
         strlen(choice->value) >= DP_ALGO_CHOICE_VALUE) {
         return DP_FAIL(DP_ERR_DATA, "no choice of an algorithm: %.80s", name);
     }
-    DP_TRY(find_or_make(c, name, &entry));
+    return find_or_make(c, name, entry);
+}
+
+dp_status dp_algo_choices_add(struct dp_algo_choices *c, const struct dp_algo_choice *choice)
+{
+    struct entry *entry;
+
+    DP_TRY(open_entry(c, choice, &entry));
     return entry->value == NULL ? set_value(entry, choice->value, choice->ms) : DP_OK;
 }
 
-bool dp_algo_choices_has(const struct dp_algo_choices *c, const char *name)
+bool dp_algo_choices_lacks(const struct dp_algo_choices *c, const struct dp_algo_choice *choice)
 {
-    const struct entry *entry = find(c, name);
+    const struct entry *entry = find(c, choice->name);
 
-    return entry != NULL && entry->value != NULL;
+    return entry == NULL || entry->value == NULL ||
+           (choice->ms > entry->ms && strcmp(choice->value, entry->value) != 0);
+}
+
+dp_status dp_algo_choices_replace(struct dp_algo_choices *c, const struct dp_algo_choice *choice)
+{
+    struct entry *entry;
+
+    DP_TRY(open_entry(c, choice, &entry));
+    return set_value(entry, choice->value, choice->ms);
 }
 
 dp_status dp_algo_choices_adopt(struct dp_algo_choices *c, const struct dp_algo_choices *agreed,

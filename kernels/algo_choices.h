@@ -97,7 +97,15 @@ bool dp_algo_choices_next(const struct dp_algo_choices *algo_choices, size_t *at
  * choice), DP_ERR_NOMEM. */
 DP_CHECKED dp_status dp_algo_choices_add(struct dp_algo_choices *algo_choices,
                                          const struct dp_algo_choice *choice);
-bool dp_algo_choices_has(const struct dp_algo_choices *algo_choices, const char *name);
+
+/* Whether a table that is to be agreed on lacks a choice of its name, or has another one that was
+ * faster: ranks that wait for each other are as fast as the slowest. */
+bool dp_algo_choices_lacks(const struct dp_algo_choices *agreed,
+                           const struct dp_algo_choice *choice);
+
+/* Takes a choice in place of any of its name. Errors: as dp_algo_choices_add(). */
+DP_CHECKED dp_status dp_algo_choices_replace(struct dp_algo_choices *agreed,
+                                             const struct dp_algo_choice *choice);
 
 /* Takes over what ranks have agreed on, as if it had been used. *changed: a used choice has
  * changed. Errors: DP_ERR_NOMEM. */

@@ -1,16 +1,16 @@
 #include "kernels/cpu/onednn/choose_dense.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/statistics.h"
 #include "kernels/algo_choices.h"
 #include "kernels/cpu/onednn/choose_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 
 enum {
-    ROUNDS = 7,    /* of measuring; the fastest counts */
+    ROUNDS = 15,   /* of measuring; the median counts */
     LEAST = 32,    /* rows and columns of weights: smaller products are not worth measuring */
     SMALL = 0x3f01 /* 0.5 as bfloat16, and twice as float32 */
 };
@@ -47,18 +47,24 @@ static const struct dp_prepared_dense *find(const struct dp_prepared_onednn *all
 
 /* ---- measuring ---- */
 
-/* In turns; the first time of each is not counted, since its memory is new. */
+/* In turns; the first time of each is not counted, since its memory is new. The fastest time would
+ * be that of a unit for tiles which nobody else used just then. */
 static dp_status time_ways(struct dp_stream *s, const struct dp_dense_key *key,
                            const struct dp_dense_ways *ways, const struct dp_dense_arrays *arrays,
                            double ms[DP_DENSE_WAYS])
 {
+    double times[DP_DENSE_WAYS][ROUNDS];
+
     for (int round = -1; round < ROUNDS; round++) {
         for (int way = 0; way < ways->count; way++) {
             const double begin = dp_onednn_now_ms(s);
             DP_TRY(ways->run(s, key, arrays, way));
-            const double taken = dp_onednn_now_ms(s) - begin;
-            ms[way] = round < 0 ? HUGE_VAL : fmin(ms[way], taken);
+            times[way][round < 0 ? 0 : round] = dp_onednn_now_ms(s) - begin;
         }
+    }
+    for (int way = 0; way < ways->count; way++) {
+        dp_sort(times[way], ROUNDS);
+        ms[way] = dp_median(times[way], ROUNDS);
     }
     return DP_OK;
 }
@@ -154,11 +160,11 @@ static dp_status choose(struct dp_stream *s, const struct dp_dense_key *key,
         *way = way_called(ways, code);
         return DP_OK;
     }
-    DP_TRY(!follows || ways->by_all ? measure(s, key, ways, ms) : DP_OK);
-    if (follows) {
+    if (follows && !ways->by_all) {
         *way = 0;
         return dp_algo_choices_note(s->algo_choices, name, ways->way[0].name, 0.0);
     }
+    DP_TRY(measure(s, key, ways, ms));
     *way = fastest(ways, ms);
     for (int i = 0; i < ways->count; i++) {
         DP_DEBUG("%s: %s takes %.4f ms", name, ways->way[i].name, ms[i]);

@@ -31,8 +31,8 @@ struct dp_dense_ways {
         const char *name; /* as a choice */
         size_t bytes;     /* of scratch */
     } way[DP_DENSE_WAYS];
-    bool by_all; /* ranks that follow measure at the same time, for nothing but the load: of a unit
-                  * that ranks may share */
+    bool by_all; /* ranks that follow measure at the same time, and choose, too: by a unit that
+                  * ranks, or other users of the machine, may share */
     dp_status (*run)(struct dp_stream *s, const struct dp_dense_key *key,
                      const struct dp_dense_arrays *arrays, int way);
 };

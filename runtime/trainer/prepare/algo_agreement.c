@@ -24,7 +24,8 @@ struct offer {
     int bytes; /* of the block that it could send */
 };
 
-/* Packs choices of this rank that are not agreed on yet; empty: there are none. */
+/* Packs choices of this rank that are not agreed on yet, or were chosen by faster ranks; empty:
+ * there are none. */
 static void fill_block(const struct dp_algo_choices *mine, const struct dp_algo_choices *agreed,
                        struct block *block)
 {
@@ -32,7 +33,7 @@ static void fill_block(const struct dp_algo_choices *mine, const struct dp_algo_
     size_t used = 0, at = 0;
 
     while (used + MOST <= BLOCK_BYTES && dp_algo_choices_next(mine, &at, &choice)) {
-        if (!dp_algo_choices_has(agreed, choice.name)) {
+        if (dp_algo_choices_lacks(agreed, &choice)) {
             used += (size_t)snprintf(block->text + used, MOST, "%s%c%s%c%a", choice.name, '\0',
                                      choice.value, '\0', choice.ms) +
                     1;
@@ -47,7 +48,7 @@ static dp_status read_block(struct dp_algo_choices *agreed, const struct block *
         const char *name = block->text + at, *value = name + strlen(name) + 1;
         const char *time = value + strlen(value) + 1;
         const struct dp_algo_choice choice = {name, value, strtod(time, NULL)};
-        DP_TRY(dp_algo_choices_add(agreed, &choice));
+        DP_TRY(dp_algo_choices_replace(agreed, &choice));
         at += (int)(time + strlen(time) + 1 - name);
     }
     return DP_OK;
@@ -64,9 +65,10 @@ static int next_sender(const struct offer *offers, int ranks)
     return -1;
 }
 
-/* Works in rounds: in each, the lowest rank that knows more than what is agreed on sends it to all.
- * Mostly rank 0 knows all, so that a start on many ranks sends its table once to each. A rank that
- * fails reports it in the next round, after which all return. */
+/* Works in rounds: in each, the lowest rank that knows more than what is agreed on, or took longer
+ * by another choice, sends that to all. Mostly rank 0 knows all, so that a start on many ranks
+ * sends its table once to each. A rank that fails reports it in the next round, after which all
+ * return. The rounds end, since a choice is replaced by slower ones only. */
 static dp_status gather(struct dp_exchange *e, const struct dp_algo_choices *mine,
                         struct dp_algo_choices *agreed, struct offer *offers, struct block *block)
 {

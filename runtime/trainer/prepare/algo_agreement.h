@@ -3,8 +3,9 @@
  * measured different times.
  *
  * Ranks agree after all have prepared, and before the first step. Of several choices for one shape
- * the lowest rank's is taken. A rank that had chosen another one prepares again. After that nothing
- * is measured.
+ * that of the rank which takes longest is taken, since the others wait for it; of those without a
+ * time the lowest rank's. A rank that had chosen another one prepares again. After that nothing is
+ * measured.
  */
 #ifndef DP_RUNTIME_TRAINER_PREPARE_ALGO_AGREEMENT_H
 #define DP_RUNTIME_TRAINER_PREPARE_ALGO_AGREEMENT_H

@@ -43,6 +43,13 @@ static dp_status add(struct dp_algo_choices *c, const char *name, const char *va
     return dp_algo_choices_add(c, &choice);
 }
 
+static bool has(const struct dp_algo_choices *c, const char *name)
+{
+    const struct dp_algo_choice choice = {name, "", 0.0};
+
+    return !dp_algo_choices_lacks(c, &choice);
+}
+
 static dp_status take(struct dp_algo_choices *c, const char *text)
 {
     struct dp_json *json = NULL;
@@ -204,8 +211,8 @@ static void what_is_tried_counts_only_if_it_is_taken(void **state)
         dp_algo_choices_tried(c, taken != 0);
         assert_int_equal(dp_algo_choices_count(c).used, taken != 0 ? 3 : 1);
         assert_int_equal(dp_algo_choices_count(c).fresh, taken != 0 ? 2 : 1);
-        assert_true(dp_algo_choices_has(c, "gpu\nknown"));
-        assert_int_equal(dp_algo_choices_has(c, "gpu\nnew"), taken != 0);
+        assert_true(has(c, "gpu\nknown"));
+        assert_int_equal(has(c, "gpu\nnew"), taken != 0);
         note(c, "later", "4");
         assert_int_equal(dp_algo_choices_count(c).used, taken != 0 ? 4 : 2);
         dp_algo_choices_destroy(c);
@@ -222,8 +229,39 @@ static void the_first_choice_counts(void **state)
     assert_int_equal(add(c, "gpu\na", "1"), DP_OK);
     assert_int_equal(add(c, "gpu\na", "2"), DP_OK);
     assert_string_equal(asked(c, "a"), "1");
-    assert_true(dp_algo_choices_has(c, "gpu\na"));
-    assert_false(dp_algo_choices_has(c, "gpu\nb"));
+    assert_true(has(c, "gpu\na"));
+    assert_false(has(c, "gpu\nb"));
+    dp_algo_choices_destroy(c);
+}
+
+static void of_several_choices_that_of_the_slowest_is_lacking(void **state)
+{
+    static const struct {
+        struct dp_algo_choice choice;
+        bool lacks;
+    } others[] = {
+        {{"gpu\na", "1", 9.0}, false},      {{"gpu\na", "2", 1.5}, false},
+        {{"gpu\na", "2", 2.0}, false},      {{"gpu\na", "2", 0.0}, false},
+        {{"gpu\na", "2", 2.5}, true},       {{"gpu\nb", "2", 0.0}, true},
+        {{"gpu\nwithout", "1", 0.0}, true}, {{"another\na", "1", 0.0}, true},
+    };
+    const struct dp_algo_choice known = {"gpu\na", "1", 2.0}, slower = {"gpu\na", "2", 2.5};
+    const struct dp_algo_choice nameless = {"a", "1", 1.0};
+    struct dp_algo_choices *c = table("gpu");
+    (void)state;
+
+    assert_null(asked(c, "without"));
+    assert_int_equal(dp_algo_choices_replace(c, &known), DP_OK);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(dp_algo_choices_lacks(c, &others[i].choice), others[i].lacks);
+    }
+    assert_int_equal(dp_algo_choices_replace(c, &slower), DP_OK);
+    assert_string_equal(asked(c, "a"), "2");
+    assert_false(dp_algo_choices_lacks(c, &known));
+    stderr_begin();
+    assert_int_equal(dp_algo_choices_replace(c, &nameless), DP_ERR_DATA);
+    stderr_end();
+    assert_string_not_equal(stderr_text, "");
     dp_algo_choices_destroy(c);
 }
 
@@ -379,6 +417,7 @@ int main(void)
         cmocka_unit_test(a_run_records_only_choices_that_it_used),
         cmocka_unit_test(what_is_tried_counts_only_if_it_is_taken),
         cmocka_unit_test(the_first_choice_counts),
+        cmocka_unit_test(of_several_choices_that_of_the_slowest_is_lacking),
         cmocka_unit_test(adopted_choices_replace_own_ones),
         cmocka_unit_test(another_build_or_schema_counts_as_empty),
         cmocka_unit_test(a_bad_table_is_reported_in_one_line),

@@ -35,6 +35,8 @@ static dp_status fill(struct dp_algo_choices *c, int rank)
         DP_TRY(dp_algo_choices_note(c, key, value, 1.0 + rank));
     }
     DP_TRY(dp_algo_choices_note(c, "of all", value, 0.25 + rank));
+    DP_TRY(dp_algo_choices_note(c, "of all alike", value, 3.0));
+    DP_TRY(dp_algo_choices_note(c, "slowest in the middle", value, rank == 1 ? 9.5 : 9.0 - rank));
     if (rank > 0) {
         DP_TRY(dp_algo_choices_note(c, "of all but one", value, 0.5 + rank));
     }
@@ -107,7 +109,7 @@ static int winner(const char *from, const char *key)
     return found[strlen(wanted)] - '0';
 }
 
-static void all_ranks_end_with_the_choices_of_the_lowest(void **state)
+static void all_ranks_end_with_the_choices_of_the_slowest(void **state)
 {
     struct small_run run;
     struct agreement a = {.run = &run, .failing = -1, .other = -1};
@@ -116,12 +118,14 @@ static void all_ranks_end_with_the_choices_of_the_lowest(void **state)
 
     assert_int_equal(small_run_create(&run, small_dense, NULL), 0);
     text = agree(&a);
-    assert_int_equal(winner(text, "of all"), 0);
-    assert_int_equal(winner(text, "of all but one"), 1);
+    assert_int_equal(winner(text, "of all"), 2);
+    assert_int_equal(winner(text, "of all but one"), 2);
+    assert_int_equal(winner(text, "of all alike"), 0);
+    assert_int_equal(winner(text, "slowest in the middle"), 1);
     assert_int_equal(winner(text, "of rank 2: 59"), 2);
     assert_null(strstr(text, "\"ms\""));
-    assert_non_null(strstr(a.timed[0], "\"ms\":0.25}")); /* of who measured it */
-    assert_non_null(strstr(a.timed[0], "\"ms\":1.5}"));
+    assert_non_null(strstr(a.timed[0], "\"ms\":2.25}")); /* of who measured it */
+    assert_non_null(strstr(a.timed[0], "\"ms\":9.5}"));
     for (int i = 0; i < RANKS; i++) { /* rank 0 has asked for what it did not know */
         assert_true(a.changed[i]);
     }
@@ -141,8 +145,8 @@ static void other_kinds_of_machines_have_their_own_choices(void **state)
     gpu = strstr(text, "\"gpu\":");
     another = strstr(text, "\"another gpu\":");
     assert_true(another != NULL && gpu > another);
-    assert_int_equal(winner(gpu, "of all"), 0);
-    assert_int_equal(winner(gpu, "of all but one"), 1);
+    assert_int_equal(winner(gpu, "of all"), 1);
+    assert_int_equal(winner(gpu, "of all alike"), 0);
     assert_int_equal(winner(another, "of all"), 2);
     assert_true(a.changed[0] && a.changed[1] && !a.changed[2]);
     forget_texts(&a);
@@ -292,7 +296,7 @@ static void creating_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_end_with_the_choices_of_the_lowest),
+        cmocka_unit_test(all_ranks_end_with_the_choices_of_the_slowest),
         cmocka_unit_test(other_kinds_of_machines_have_their_own_choices),
         cmocka_unit_test(a_rank_that_could_not_prepare_ends_all),
         cmocka_unit_test(ranks_that_measured_differently_compute_alike),

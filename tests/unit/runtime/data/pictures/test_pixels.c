@@ -16,18 +16,18 @@ static void grey_is_rounded_to_the_nearest(void **state)
     static uint8_t pixels[COLOURS * 3];
     (void)state;
 
-    for (unsigned red = 0; red < 256; red += 5) {
+    for (size_t red = 0; red < 256; red += 5) {
         struct dp_picture picture = {LEVELS, LEVELS, 3, pixels, 0};
-        for (unsigned i = 0; i < COLOURS; i++) {
+        for (size_t i = 0; i < COLOURS; i++) {
             pixels[3 * i] = (uint8_t)red;
             pixels[3 * i + 1] = (uint8_t)(i / LEVELS * STEP + i % STEP);
             pixels[3 * i + 2] = (uint8_t)(i % LEVELS * STEP + red % STEP);
         }
         dp_picture_make_grey(&picture);
         assert_int_equal(picture.channels, 1);
-        for (unsigned i = 0; i < COLOURS; i++) {
-            const unsigned green = i / LEVELS * STEP + i % STEP;
-            const unsigned blue = i % LEVELS * STEP + red % STEP;
+        for (size_t i = 0; i < COLOURS; i++) {
+            const size_t green = i / LEVELS * STEP + i % STEP;
+            const size_t blue = i % LEVELS * STEP + red % STEP;
             assert_int_equal(pixels[i], (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
         }
     }

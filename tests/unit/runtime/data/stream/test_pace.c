@@ -96,6 +96,31 @@ static void a_number_that_fits_stays(void **state)
     }
 }
 
+/* Of the time of eight batches more than 20 thousandths are many, less than 5 are few. */
+static void the_number_changes_after_eight_batches_at_its_limits(void **state)
+{
+    static const struct {
+        uint64_t waits, work;
+        int active;
+    } cases[] = {{20000, 9000000, 3}, {20001, 100, 4},    {5000, 100, 3},
+                 {4999, 100, 2},      {4999, 1990003, 3}, {4999, 1990002, 2}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_pace pace = {.most = 8, .active = 3};
+        for (int round = 1; round <= 2; round++) {
+            for (int batch = 1; batch < 8; batch++) {
+                assert_int_equal(
+                    dp_pace_note(&pace, cases[i].waits, ms - cases[i].waits, cases[i].work), 3);
+            }
+            assert_int_equal(
+                dp_pace_note(&pace, cases[i].waits, ms - cases[i].waits, cases[i].work),
+                cases[i].active);
+            pace.active = 3;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +130,7 @@ int main(void)
         cmocka_unit_test(fewer_work_when_steps_become_slower),
         cmocka_unit_test(one_more_works_where_steps_still_wait),
         cmocka_unit_test(a_number_that_fits_stays),
+        cmocka_unit_test(the_number_changes_after_eight_batches_at_its_limits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

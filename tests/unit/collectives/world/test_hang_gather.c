@@ -85,8 +85,10 @@ static const char *host_of(int rank)
     return hosts[node_of[rank]];
 }
 
-static size_t wrong_rows(struct dp_hang_gather *g, int without_node)
+/* Texts of other hosts end where there is no more room. */
+static size_t wrong_rows(struct dp_group *group, struct dp_hang_gather *g, int without_node)
 {
+    enum { LAST = sizeof(((struct dp_hang_row *)0)->stacks) - 1 };
     int count;
     const struct dp_hang_row *rows = dp_hang_gather_rows(g, &count);
     size_t wrong = count != RANKS;
@@ -95,6 +97,9 @@ static size_t wrong_rows(struct dp_hang_gather *g, int without_node)
         const bool known = node_of[i] != without_node;
         wrong += rows[i].rank != i || rows[i].known != known;
         wrong += known && (rows[i].step != i || rows[i].stacks[7] != 'a' + i);
+        if (known && node_of[i] != node_of[group->rank]) {
+            wrong += rows[i].stacks[LAST] != '\0' || rows[i].stacks[LAST - 1] == '\0';
+        }
         wrong += known ? rows[i].host[0] == '\0' : strcmp(rows[i].host, host_of(i)) != 0;
     }
     return wrong;
@@ -153,7 +158,7 @@ static size_t gather(struct dp_group *group, const void *arg)
 
     if (first && !stuck) {
         give(group, g);
-        wrong += wait_for(g, RANKS - 1) != RANKS - 1 || wrong_rows(g, STUCK_NODE) > 0;
+        wrong += wait_for(g, RANKS - 1) != RANKS - 1 || wrong_rows(group, g, STUCK_NODE) > 0;
         wrong += dp_hang_gather_complete(g) || !dp_hang_gather_look(g, true);
         wrong += dp_hang_gather_reports(g) != (group->rank == 0);
         wrong += dp_host_link_lost(&side.link, 30); /* rows are no farewell */
@@ -164,7 +169,7 @@ static size_t gather(struct dp_group *group, const void *arg)
         give(group, g);
     }
     if (first) {
-        wrong += wait_for(g, RANKS) != RANKS || wrong_rows(g, -1) > 0;
+        wrong += wait_for(g, RANKS) != RANKS || wrong_rows(group, g, -1) > 0;
         wrong += !dp_hang_gather_complete(g) || dp_hang_gather_reports(g) != (group->rank == 0);
     }
     return wrong + end(group, &side);
@@ -188,7 +193,7 @@ static size_t gather_by_the_second(struct dp_group *group, const void *arg)
 
     if (!stopped) {
         give(group, side.g);
-        wrong += wait_for(side.g, RANKS) != RANKS || wrong_rows(side.g, -1) > 0;
+        wrong += wait_for(side.g, RANKS) != RANKS || wrong_rows(group, side.g, -1) > 0;
         wrong += dp_hang_gather_reports(side.g) != (group->rank == 0);
     }
     wrong += dp_group_barrier(group) != DP_OK;

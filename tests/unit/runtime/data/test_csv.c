@@ -267,6 +267,7 @@ static void what_follows_a_line_is_not_looked_at(void **state)
     assert_int_equal(dp_csv_read(&form, "7,1, 5,9", 4, numbers, &label, &problem), DP_ERR_DATA);
     assert_non_null(strstr(problem.text, "field 3 is empty"));
     assert_int_equal(dp_csv_read(&form, "7,1,2.5", 5, numbers, &label, &problem), DP_OK);
+    assert_int_equal(dp_csv_read(&form, "7,1,25", 5, numbers, &label, &problem), DP_OK);
     assert_int_equal(dp_csv_read(&form, "7,1,2e5", 5, numbers, &label, &problem), DP_OK);
     assert_true(numbers[1] == 2);
 }

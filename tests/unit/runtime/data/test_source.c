@@ -4,6 +4,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "base/trace.h"
 #include "runtime/data/sample_reader.h"
 #include "tests/support/files/read_source.h"
 
@@ -65,6 +67,41 @@ static void synthetic_rows_depend_on_the_seed_alone(void **state)
     assert_memory_not_equal(a.images[0], b.images[0], 784);
     outcome_release(&b);
     outcome_free(&a);
+}
+
+/* One byte more than are made at once: the last one is made, too, and nothing behind it. Each row
+ * is a sign of life. */
+static void synthetic_rows_of_any_length_are_made_whole(void **state)
+{
+    enum { BYTES = 17, ROWS = 2000, BEHIND = 64, MARKED = 0x5a };
+    struct dp_source_config config = synthetic_config(BYTES, 0, 0, 0);
+    static uint8_t rows[2][ROWS * BYTES + BEHIND];
+    static int32_t labels[2][ROWS];
+    struct dp_trace_mark mark = {.open = 0};
+    struct dp_samples *samples = NULL;
+    size_t others = 0;
+    (void)state;
+
+    config.test_samples = ROWS;
+    config.input.element = DP_ELEMENT_FLOAT; /* that the model takes: these are bytes */
+    memset(rows, MARKED, sizeof(rows));
+    assert_int_equal(dp_samples_open("synthetic", &config, &samples), DP_OK);
+    assert_int_equal(dp_samples_info(samples)->shape.element, DP_ELEMENT_BYTE);
+    dp_trace_publish(DP_TRACE_WATCHDOG, &mark);
+    assert_int_equal(dp_samples_load(samples, (uint8_t *const[]){rows[0], rows[1]},
+                                     (int32_t *const[]){labels[0], labels[1]}),
+                     DP_OK);
+    dp_trace_publish(DP_TRACE_WATCHDOG, NULL);
+    assert_int_equal(atomic_load(&mark.beats), 2 * ROWS);
+    for (size_t row = 0; row < ROWS; row++) {
+        others += rows[0][row * BYTES + BYTES - 1] != MARKED;
+    }
+    assert_true(others > ROWS / 2);
+    for (size_t i = 0; i < BEHIND; i++) {
+        assert_int_equal(rows[0][(size_t)ROWS * BYTES + i], MARKED);
+        assert_int_equal(rows[1][(size_t)ROWS * BYTES + i], MARKED);
+    }
+    dp_samples_close(samples);
 }
 
 /* Of eleven rows two are of one class. */
@@ -319,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_source_has_all_functions_and_a_line_of_help),
         cmocka_unit_test(synthetic_rows_depend_on_the_seed_alone),
+        cmocka_unit_test(synthetic_rows_of_any_length_are_made_whole),
         cmocka_unit_test(synthetic_rows_of_one_class_differ),
         cmocka_unit_test(synthetic_classes_are_patterns_of_four_by_four_cells),
         cmocka_unit_test(synthetic_needs_no_memory_of_readers),

@@ -26,7 +26,7 @@ struct dp_sample_file {
     struct dp_npy npy;            /* of an array */
     struct dp_sample_shape shape; /* of its rows */
     struct dp_csv_form lines;
-    size_t *starts; /* owned [info.rows + 1]: where lines begin; the last one: the end */
+    size_t *starts; /* owned [info.rows]: where lines begin */
     size_t first;   /* number of the first of them in the file, from 1 */
 };
 
@@ -210,14 +210,13 @@ static dp_status open_lines(struct dp_sample_file *f, struct dp_problem *problem
     if (lines == 0) {
         return dp_problem_refuse(problem, DP_ERR_DATA, "has no rows, only a header");
     }
-    f->starts = dp_zalloc(lines + 1, sizeof(*f->starts));
+    f->starts = dp_zalloc(lines, sizeof(*f->starts));
     if (f->starts == NULL) {
         return dp_problem_refuse(problem, DP_ERR_NOMEM, "%zu lines", lines);
     }
     f->info.rows = lines;
-    f->starts[0] = at;
-    for (size_t i = 0; i < lines; i++) {
-        f->starts[i + 1] = line_end(f, f->starts[i]);
+    for (size_t i = 0; at < f->count; at = line_end(f, at)) {
+        f->starts[i++] = at;
     }
     return DP_OK;
 }

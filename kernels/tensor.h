@@ -16,6 +16,16 @@ static inline size_t dp_round_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
+static inline size_t dp_div_up(size_t value, size_t by)
+{
+    return (value + by - 1) / by;
+}
+
+static inline size_t dp_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The compute type of weights and activations. Gradients, master weights and optimizer state are
  * always float32. */
 enum dp_type { DP_TYPE_F32, DP_TYPE_BF16, DP_TYPE_F16 };

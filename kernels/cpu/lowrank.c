@@ -11,6 +11,7 @@
 #include "kernels/cpu/ops_cpu.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
+#include "kernels/tensor.h"
 
 struct split {
     float *sum, *kept;
@@ -107,11 +108,6 @@ static void split_rest(const struct split *t, size_t begin, size_t end, size_t a
     }
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 DP_HOT static void split_part(void *arg, size_t begin, size_t end)
 {
     const struct split *t = arg;
@@ -119,11 +115,11 @@ DP_HOT static void split_part(void *arg, size_t begin, size_t end)
     struct tile tile;
 
     for (size_t first = begin; first < end; first += TALL) {
-        const size_t last = least(first + TALL, end);
+        const size_t last = dp_least(first + TALL, end);
         for (tile.at = 0; tile.at < whole; tile.at += TILE) {
-            tile.width = least(TILE, whole - tile.at);
+            tile.width = dp_least(TILE, whole - tile.at);
             for (tile.first = 0; tile.first < t->rank; tile.first += RANKS) {
-                tile.rank = least(RANKS, t->rank - tile.first);
+                tile.rank = dp_least(RANKS, t->rank - tile.first);
                 copy_tile(t, &tile);
                 split_tile(t, &tile, first, last);
             }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/amx/squares_amx.h"
 #include "kernels/cpu/amx/sums_amx.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/tensor.h"
 
 #if DP_AMX_CODE
 
@@ -23,33 +24,23 @@ struct plan {
     char *own; /* threads' scratch */
 };
 
-static size_t ceil_of(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t block_rows(const struct dp_dense_key *key)
 {
-    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : least(key->rows, ROWS);
+    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : dp_least(key->rows, ROWS);
 }
 
 static size_t steps_of(const struct dp_dense_key *key)
 {
-    return ceil_of(key->use == DP_DENSE_FORWARD         ? key->in
-                   : key->use == DP_DENSE_BACKWARD_DATA ? key->out
-                                                        : key->rows,
-                   SIDE);
+    return dp_div_up(key->use == DP_DENSE_FORWARD         ? key->in
+                     : key->use == DP_DENSE_BACKWARD_DATA ? key->out
+                                                          : key->rows,
+                     SIDE);
 }
 
 static size_t samples_bytes(const struct dp_dense_key *key)
 {
-    const size_t across = key->use == DP_DENSE_BACKWARD_WEIGHTS ? ceil_of(key->in, SIDE)
-                                                                : ceil_of(block_rows(key), SIDE);
+    const size_t across = key->use == DP_DENSE_BACKWARD_WEIGHTS ? dp_div_up(key->in, SIDE)
+                                                                : dp_div_up(block_rows(key), SIDE);
 
     return across * steps_of(key) * SQUARE * sizeof(uint16_t);
 }
@@ -62,7 +53,8 @@ static size_t own_squares(const struct dp_dense_key *key)
 
 static size_t own_bytes(const struct dp_dense_key *key)
 {
-    const size_t sums = key->use == DP_DENSE_BACKWARD_WEIGHTS ? 1 : ceil_of(block_rows(key), SIDE);
+    const size_t sums =
+        key->use == DP_DENSE_BACKWARD_WEIGHTS ? 1 : dp_div_up(block_rows(key), SIDE);
 
     return own_squares(key) * SQUARE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
 }
@@ -150,7 +142,7 @@ DP_AMX static void store_result(const struct plan *plan, const float *sums, size
 DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
                               size_t input)
 {
-    const size_t in = plan->call->key.in, lines = least(plan->rows - sample, SIDE);
+    const size_t in = plan->call->key.in, lines = dp_least(plan->rows - sample, SIDE);
     uint16_t *to = (uint16_t *)plan->call->c + (plan->row + sample) * in + input;
     const __mmask32 mask = dp_amx_mask(in - input);
 
@@ -165,7 +157,7 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
 DP_AMX static void copy_part(const struct dp_dense_amx *call, float *sums, size_t unit,
                              size_t input, bool back)
 {
-    const size_t in = call->key.in, lines = least(call->key.out - unit, SIDE);
+    const size_t in = call->key.in, lines = dp_least(call->key.out - unit, SIDE);
     const uint32_t mask = dp_amx_mask(in - input);
     float *c = (float *)call->c + unit * in + input;
 
@@ -192,7 +184,7 @@ static bool is_forward(const struct plan *plan)
 /* Squares of weights beside each other, of which each has sums of its own. */
 static size_t across(const struct plan *plan)
 {
-    return ceil_of(is_forward(plan) ? plan->call->key.out : plan->call->key.in, SIDE);
+    return dp_div_up(is_forward(plan) ? plan->call->key.out : plan->call->key.in, SIDE);
 }
 
 /* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
@@ -221,12 +213,12 @@ DP_AMX static void copy_weights(const struct plan *plan, uint16_t *to, size_t i,
  * nothing to fetch, which does no harm. */
 static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
 {
-    const size_t panels = ceil_of(plan->rows, SIDE), row = plan->call->key.in * sizeof(uint16_t);
+    const size_t panels = dp_div_up(plan->rows, SIDE), row = plan->call->key.in * sizeof(uint16_t);
     const bool same = step + STEPS < plan->steps, last = i + 1 == across(plan);
     struct dp_amx_ahead ahead = {
         .step = is_forward(plan) ? SIDE * sizeof(uint16_t) : SIDE * row,
         .row = row,
-        .rows = same || !last ? ceil_of(SIDE, panels) : 0,
+        .rows = same || !last ? dp_div_up(SIDE, panels) : 0,
     };
 
     ahead.at = (const char *)weights_at(plan, same ? i : i + !last, same ? step + STEPS : 0).from;
@@ -237,7 +229,7 @@ DP_AMX static void compute_weights_block(const struct plan *plan, char *own, siz
 {
     uint16_t *weights = (uint16_t *)(void *)own;
     float *sums = (float *)(void *)(own + (size_t)STEPS * SQUARE * sizeof(uint16_t));
-    const size_t steps = least(STEPS, plan->steps - step);
+    const size_t steps = dp_least(STEPS, plan->steps - step);
     struct dp_amx_ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
@@ -288,7 +280,7 @@ DP_AMX static void pack_part(void *context, int part, int parts)
     const size_t width = is_forward(plan) ? key->in : key->out;
     size_t begin, end;
 
-    dp_part(ceil_of(plan->rows, SIDE), 1, part, parts, &begin, &end);
+    dp_part(dp_div_up(plan->rows, SIDE), 1, part, parts, &begin, &end);
     for (size_t panel = begin; panel < end; panel++) {
         for (size_t step = 0; step < plan->steps; step++) {
             const size_t row = panel * SIDE, column = step * SIDE;
@@ -385,7 +377,7 @@ void dp_dense_amx(const struct dp_dense_amx *call, int threads)
                         .own = scratch + samples_bytes(key)};
 
     for (; plan.row < key->rows; plan.row += rows) {
-        plan.rows = least(rows, key->rows - plan.row);
+        plan.rows = dp_least(rows, key->rows - plan.row);
         dp_parallel_parts(threads, sums_samples ? pack_columns : pack_part, &plan);
         dp_parallel_parts(threads, sums_samples ? compute_gradients : compute_part, &plan);
     }

@@ -4,6 +4,7 @@
 #include "kernels/cpu/amx/sums_amx.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
+#include "kernels/tensor.h"
 
 #if DP_AMX_CODE
 
@@ -26,16 +27,6 @@ struct plan {
     char *own; /* threads' scratch */
 };
 
-static size_t ceil_of(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static bool sums_samples(const struct dp_matmul *p)
 {
     return p->order_a == DP_TRANSPOSED;
@@ -48,17 +39,17 @@ static bool turns_weights(const struct dp_matmul *p)
 
 static size_t block_rows(const struct dp_matmul *p)
 {
-    return sums_samples(p) ? p->k : least(p->m, ROWS);
+    return sums_samples(p) ? p->k : dp_least(p->m, ROWS);
 }
 
 static size_t steps_of(const struct dp_matmul *p)
 {
-    return ceil_of(p->k, SIDE);
+    return dp_div_up(p->k, SIDE);
 }
 
 static size_t samples_bytes(const struct dp_matmul *p)
 {
-    const size_t across = ceil_of(sums_samples(p) ? p->n : block_rows(p), SIDE);
+    const size_t across = dp_div_up(sums_samples(p) ? p->n : block_rows(p), SIDE);
 
     return across * steps_of(p) * CUBE * sizeof(uint16_t);
 }
@@ -71,7 +62,7 @@ static size_t own_cubes(const struct dp_matmul *p)
 
 static size_t own_bytes(const struct dp_matmul *p)
 {
-    const size_t sums = sums_samples(p) ? 1 : ceil_of(block_rows(p), SIDE);
+    const size_t sums = sums_samples(p) ? 1 : dp_div_up(block_rows(p), SIDE);
 
     return own_cubes(p) * CUBE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
 }
@@ -202,7 +193,7 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     const struct dp_matmul *p = &plan->call->product;
-    const size_t lines = least(plan->rows - sample, SIDE);
+    const size_t lines = dp_least(plan->rows - sample, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + (plan->row + sample) * p->ldc + input;
 
@@ -220,7 +211,7 @@ DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, siz
                               size_t input)
 {
     const struct dp_matmul *p = &call->product;
-    const size_t lines = least(p->m - unit, SIDE);
+    const size_t lines = dp_least(p->m - unit, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + unit * p->ldc + input;
 
@@ -249,12 +240,12 @@ static inline struct dp_amx_floats weights_at(const struct plan *plan, size_t i,
 static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
 {
     const struct dp_matmul *p = &plan->call->product;
-    const size_t panels = ceil_of(plan->rows, SIDE), row = p->ldb * sizeof(float);
+    const size_t panels = dp_div_up(plan->rows, SIDE), row = p->ldb * sizeof(float);
     const bool same = step + STEPS < plan->steps, last = (i + 1) * SIDE >= p->n;
     struct dp_amx_ahead ahead = {
         .step = turns_weights(p) ? SIDE * sizeof(float) : SIDE * row,
         .row = row,
-        .rows = same || !last ? ceil_of(SIDE, panels) : 0,
+        .rows = same || !last ? dp_div_up(SIDE, panels) : 0,
     };
 
     ahead.at = (const char *)weights_at(plan, same ? i : i + !last, same ? step + STEPS : 0).from;
@@ -266,7 +257,7 @@ DP_AMX static void compute_block(const struct plan *plan, char *own, size_t i, s
     const bool turns = turns_weights(&plan->call->product);
     uint16_t *weights = (uint16_t *)(void *)own;
     float *sums = (float *)(void *)(own + (size_t)(STEPS + 1) * CUBE * sizeof(uint16_t));
-    const size_t steps = least(STEPS, plan->steps - step);
+    const size_t steps = dp_least(STEPS, plan->steps - step);
     struct dp_amx_ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
@@ -303,7 +294,7 @@ DP_AMX static void compute_part(void *context, int part, int parts)
     struct dp_amx_shape before;
     size_t begin, end;
 
-    dp_part(ceil_of(p->n, SIDE), 1, part, parts, &begin, &end);
+    dp_part(dp_div_up(p->n, SIDE), 1, part, parts, &begin, &end);
     dp_amx_begin(&before);
     for (size_t i = begin; i < end; i++) {
         for (size_t step = 0; step < plan->steps; step += STEPS) {
@@ -346,7 +337,7 @@ DP_AMX static void pack_part(void *context, int part, int parts)
     const struct dp_matmul *p = &plan->call->product;
     size_t begin, end;
 
-    dp_part(ceil_of(plan->rows, SIDE), 1, part, parts, &begin, &end);
+    dp_part(dp_div_up(plan->rows, SIDE), 1, part, parts, &begin, &end);
     for (size_t panel = begin; panel < end; panel++) {
         for (size_t step = 0; step < plan->steps; step++) {
             const size_t row = panel * SIDE, column = step * SIDE;
@@ -437,7 +428,7 @@ void dp_gemm_amx(const struct dp_gemm *gemm, int threads)
                         .own = scratch + samples_bytes(p)};
 
     for (; plan.row < all; plan.row += rows) {
-        plan.rows = least(rows, all - plan.row);
+        plan.rows = dp_least(rows, all - plan.row);
         dp_parallel_parts(threads, gradient ? pack_columns : pack_part, &plan);
         dp_parallel_parts(threads, gradient ? compute_gradients : compute_part, &plan);
     }

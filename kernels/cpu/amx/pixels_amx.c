@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/ref/window.h"
+#include "kernels/tensor.h"
 
 enum {
     ROWS = DP_AMX_ROWS,
@@ -10,11 +11,6 @@ enum {
     TILE = DP_AMX_TILE,
     SLACK = 64 /* bfloats after a channel's planes: tiles reach beyond the last pixel */
 };
-
-static size_t ceil_of(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
 
 struct dp_amx_pixels dp_amx_pixels_of(const struct dp_window *w, size_t rows, size_t across)
 {
@@ -25,8 +21,8 @@ struct dp_amx_pixels dp_amx_pixels_of(const struct dp_window *w, size_t rows, si
     p.plane = lines * p.pitch;
     p.channel = p.stride * p.stride * p.plane + SLACK;
     p.channels = p.few ? w->in_c : dp_round_up(w->in_c, ROWS);
-    p.steps = ceil_of(w->out_h * p.pitch, DEPTH);
-    p.blocks = dp_round_up(ceil_of(w->out_c, ROWS), across);
+    p.steps = dp_div_up(w->out_h * p.pitch, DEPTH);
+    p.blocks = dp_round_up(dp_div_up(w->out_c, ROWS), across);
     p.x_bytes = dp_round_up(rows * p.channels * p.channel * sizeof(uint16_t), DP_MEM_ALIGN);
     p.dy_bytes = rows * p.blocks * p.steps * TILE * sizeof(uint16_t);
     return p;

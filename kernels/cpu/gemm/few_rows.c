@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "base/system/crowd.h"
+#include "kernels/tensor.h"
 
 #if DP_HAVE_ONEDNN && defined(__x86_64__) && defined(__GNUC__)
 
@@ -24,11 +25,6 @@ enum {
 INLINE __mmask16 mask_of(size_t count)
 {
     return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* ---- c = a b' ---- */
@@ -103,7 +99,7 @@ static void forward(const struct dp_matmul *p)
                                 size_t weight) = {dots_1, dots_2, dots_3, dots_4};
 
     for (size_t row = 0; row < p->m; row += TILE) {
-        dots[least(p->m - row, TILE) - 1](p, row, 0);
+        dots[dp_least(p->m - row, TILE) - 1](p, row, 0);
     }
 }
 
@@ -166,7 +162,7 @@ TARGET static void back_columns(const struct dp_matmul *p, size_t column, size_t
 static void back_to_data(const struct dp_matmul *p)
 {
     for (size_t column = 0; column < p->n; column += COLUMNS) {
-        back_columns(p, column, least(p->n - column, COLUMNS));
+        back_columns(p, column, dp_least(p->n - column, COLUMNS));
     }
 }
 

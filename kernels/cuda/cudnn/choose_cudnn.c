@@ -12,6 +12,7 @@
 #include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/cuda/stream/cuda_status.h"
 #include "kernels/ref/window.h"
+#include "kernels/tensor.h"
 
 enum {
     WORKSPACE_MOST = 1 << 30,  /* bytes of a plan */
@@ -20,11 +21,6 @@ enum {
     WORKSPACE_FREE = 64 << 20, /* but as much it always may */
     FORMS = 6
 };
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- forms ---- */
 
@@ -72,8 +68,8 @@ static size_t workspace_most(const struct dp_cudnn_chooser *c)
     size_t left = 0, total = 0;
 
     (void)cudaMemGetInfo(&left, &total);
-    return least(left / WORKSPACE_PART,
-                 least(WORKSPACE_MOST, images > WORKSPACE_FREE ? images : WORKSPACE_FREE));
+    return dp_least(left / WORKSPACE_PART,
+                    dp_least(WORKSPACE_MOST, images > WORKSPACE_FREE ? images : WORKSPACE_FREE));
 }
 
 static dp_status try_form(const struct dp_cudnn_chooser *c, const struct dp_cudnn_form *form,

@@ -6,17 +6,13 @@
 #include "kernels/cuda/layers/conv_cuda.h"
 #include "kernels/cuda/stream/cuda_status.h"
 #include "kernels/ref/window.h"
+#include "kernels/tensor.h"
 
 enum {
     PIECE = 256, /* what arrays of a trial are rounded up to */
     PARTS = 7,   /* as many there are */
     ROUNDS = 3   /* of measuring; the fastest counts */
 };
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 void dp_cudnn_trial_destroy(struct dp_cudnn_trial *trial)
 {
@@ -231,7 +227,7 @@ static dp_status check_factors(const struct dp_cudnn_trial *t, const struct dp_c
     const size_t after = (w->padding + w->stride - 1) / w->stride;
     const size_t before = after * w->stride - w->padding;
     const struct probe p = probe_of(t, before, after);
-    const size_t count = least(p.count, MOST);
+    const size_t count = dp_least(p.count, MOST);
     const cudaStream_t queue = dp_cuda_of(s)->queue;
     float found[MOST], wanted[MOST];
 

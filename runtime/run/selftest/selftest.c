@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/tensor.h"
 #include "runtime/data/loader.h"
 #include "runtime/run/dataset/load_dataset.h"
 #include "runtime/run/place.h"
@@ -77,18 +78,14 @@ static dp_status open_job(struct dp_run_options *options, struct dp_world *world
     return DP_OK;
 }
 
-static size_t at_most(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Rows of the global batches of trainings. A lane is never without rows. */
 static size_t batch_rows(const struct dp_run_job *job)
 {
     const size_t lanes = (size_t)job->config->train.lanes;
     const size_t wanted = lanes > BATCH_ROWS ? lanes : BATCH_ROWS;
 
-    return at_most(at_most(wanted, (size_t)job->config->train.global_batch), job->data.train_count);
+    return dp_least(dp_least(wanted, (size_t)job->config->train.global_batch),
+                    job->data.train_count);
 }
 
 /* Copies the first rows of the first epoch, which a loader reads wherever they are. */
@@ -135,7 +132,7 @@ static size_t ref_rows(const struct dp_run_job *job)
     const double light = 8e9; /* operations of a forward */
     const size_t rows = (size_t)(light / fmax(job->model->flops, 1.0));
 
-    return at_most(at_most(DEVICE_ROWS, rows > 2 ? rows : 2), job->data.train_count);
+    return dp_least(dp_least(DEVICE_ROWS, rows > 2 ? rows : 2), job->data.train_count);
 }
 
 /* Of rank 0 alone. */
@@ -148,7 +145,7 @@ static dp_status check_model(struct dp_selftest *selftest)
 
     selftest->job->model->pairs = false; /* samples are taken as they are */
     selftest->rows = (struct dp_pass_rows){.images = images, .labels = labels, .count = rows};
-    status = status == DP_OK ? dp_gradient_check(selftest, at_most(GRADIENT_ROWS, rows)) : status;
+    status = status == DP_OK ? dp_gradient_check(selftest, dp_least(GRADIENT_ROWS, rows)) : status;
     status = status == DP_OK ? dp_device_check(selftest, rows) : status;
     dp_free(labels);
     dp_free(images);

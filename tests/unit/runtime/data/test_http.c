@@ -392,6 +392,18 @@ static void redirects_are_followed_to_servers_only(void **state)
     assert_int_equal(taken.count, 0);
 }
 
+static void an_address_that_is_none_is_not_tried_again(void **state)
+{
+    struct dp_place place = place_here();
+    struct dp_http *http;
+    (void)state;
+
+    (void)snprintf(place.base, sizeof(place.base), "http://[");
+    http = connection_to(&place);
+    assert_int_equal(get_on(http, "file", 0, 10).outcome, DP_HTTP_REFUSED);
+    dp_http_destroy(http);
+}
+
 static void who_takes_bytes_may_refuse_them(void **state)
 {
     struct dp_http_answer a;
@@ -462,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_server_that_is_away_may_come_back),
         cmocka_unit_test(authorities_are_read_from_the_file_that_is_named),
         cmocka_unit_test(redirects_are_followed_to_servers_only),
+        cmocka_unit_test(an_address_that_is_none_is_not_tried_again),
         cmocka_unit_test(who_takes_bytes_may_refuse_them),
         cmocka_unit_test(requests_with_a_key_are_signed),
         cmocka_unit_test(a_connection_needs_memory),

@@ -306,6 +306,42 @@ static void too_little_scratch_is_an_error(void **state)
     each_type(check_refusals);
 }
 
+static dp_status run_dense(struct dp_stream *s, int which)
+{
+    enum { ROWS = 3, IN = 100, OUT = 5 };
+    static uint16_t x[ROWS * IN], weights[IN * OUT], bias[OUT], y[ROWS * OUT];
+    static float sums[IN * OUT];
+
+    switch (which) {
+    case 0:
+        return s->ops->dense_forward(s, y, x, weights, bias, ROWS, IN, OUT, DP_ACT_NONE);
+    case 1:
+        return s->ops->dense_backward_data(s, x, y, weights, ROWS, IN, OUT);
+    default:
+        return s->ops->dense_backward_weights(s, sums, y, x, ROWS, IN, OUT, 0.0f);
+    }
+}
+
+/* Each array that is converted takes whole blocks of it. Halves always go through float32. */
+static void a_dense_layer_needs_scratch_for_all_of_its_arrays(void **state)
+{
+    enum { X = 5 * DP_BLOCK, WEIGHTS = 8 * DP_BLOCK, BIAS = DP_BLOCK, Y = DP_BLOCK };
+    static const size_t needed[] = {X + WEIGHTS + BIAS + Y, Y + WEIGHTS + X, Y + X};
+    (void)state;
+
+    dp_log_set_level(DP_LOG_NONE);
+    for (int which = 0; which < (int)DP_COUNT(needed); which++) {
+        struct dp_stream *s = stream_on("cpu", 1);
+        dp_stream_set_type(s, DP_TYPE_F16);
+        OK(s->device->reserve(s, needed[which] - 1));
+        assert_int_equal(run_dense(s, which), DP_ERR_INTERNAL);
+        OK(s->device->reserve(s, needed[which]));
+        OK(run_dense(s, which));
+        stream_close(s);
+    }
+    dp_log_set_level(DP_LOG_INFO);
+}
+
 static void check_prepare(const struct typed *t)
 {
     const unsigned uses = DP_DENSE_FORWARD | DP_DENSE_BIAS | DP_DENSE_BACKWARD_WEIGHTS;
@@ -394,6 +430,7 @@ int main(void)
         cmocka_unit_test(optimizers_keep_masters_and_round_weights),
         cmocka_unit_test(a_nan_survives_rounding_and_relu),
         cmocka_unit_test(too_little_scratch_is_an_error),
+        cmocka_unit_test(a_dense_layer_needs_scratch_for_all_of_its_arrays),
         cmocka_unit_test(groups_are_normalised_in_float32),
         cmocka_unit_test(preparing_survives_every_failed_allocation),
     };

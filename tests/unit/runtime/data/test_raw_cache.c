@@ -98,6 +98,7 @@ static uint64_t read_all(struct dp_samples *samples, uint8_t out[UNITS][SAMPLE])
     }
     dp_sample_reader_take_times(reader, &times);
     dp_sample_reader_destroy(reader);
+    assert_int_equal(times.bytes[DP_STAGE_DECODE], UNITS * SAMPLE);
     return times.bytes[DP_STAGE_READ];
 }
 

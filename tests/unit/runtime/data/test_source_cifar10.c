@@ -121,6 +121,25 @@ static void a_description_is_what_another_host_needs_to_know(void **state)
     assert_int_equal(dp_mem_live(), 0);
 }
 
+static void describing_survives_every_failed_allocation(void **state)
+{
+    const struct dp_samples_info info = {.note = "", .classes = 0};
+    dp_status status = DP_ERR_NOMEM;
+    (void)state;
+
+    for (int nth = 1; status != DP_OK; nth++) {
+        struct dp_samples *samples = NULL;
+        dp_mem_fail_nth(nth);
+        status = dp_samples_describe(&info, "", 1, &samples);
+        dp_mem_fail_nth(0);
+        assert_true(status == DP_OK || status == DP_ERR_NOMEM);
+        assert_true((samples == NULL) == (status != DP_OK));
+        assert_true(status != DP_OK || nth > 2);
+        dp_samples_close(samples);
+        assert_int_equal(dp_mem_live(), 0);
+    }
+}
+
 static dp_status names_of(const char *text, size_t bytes, struct dp_problem *problem)
 {
     char found[DP_CIFAR10_CLASSES][DP_CIFAR10_NAME];
@@ -184,6 +203,7 @@ int main(void)
         cmocka_unit_test(images_of_all_batches_follow_each_other),
         cmocka_unit_test(names_of_classes_are_taken_if_they_are_there),
         cmocka_unit_test(a_description_is_what_another_host_needs_to_know),
+        cmocka_unit_test(describing_survives_every_failed_allocation),
         cmocka_unit_test(only_ten_plain_names_are_names),
         cmocka_unit_test(damaged_and_missing_files_are_named),
     };

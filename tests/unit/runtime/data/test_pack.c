@@ -2,6 +2,8 @@
  * test_pack.c - packing: what is told meanwhile and in the end, and which files it deletes. What is
  * packed is read by test_records.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -256,6 +258,54 @@ static void a_killed_try_loses_its_shards_and_no_other_file(void **state)
     }
 }
 
+/* ---- what a machine keeps that stops ---- */
+
+static int unsure;  /* files that were renamed since their folder was last synchronised */
+static int indexes; /* that were */
+
+/* The linker takes these, and not libc's. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
+int rename(const char *before, const char *after)
+{
+    const char *const name = strrchr(after, '/');
+    int (*of_library)(const char *, const char *);
+
+    if (name != NULL && strcmp(name, "/index.json") == 0) {
+        assert_int_equal(unsure, 0);
+        indexes++;
+    }
+    unsure++;
+    *(void **)&of_library = dlsym(RTLD_NEXT, "rename");
+    return of_library(before, after);
+}
+
+int fsync(int fd)
+{
+    struct stat info;
+    int (*of_library)(int);
+
+    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        unsure = 0;
+    }
+    *(void **)&of_library = dlsym(RTLD_NEXT, "fsync");
+    return of_library(fd);
+}
+
+static void an_index_names_shards_that_are_there_for_sure(void **state)
+{
+    const struct dp_pack_options options = {
+        .from = from, .to = packed, .shard_bytes = 10000, .threads = 1};
+    struct dp_pack_result result;
+    (void)state;
+
+    write_arrays();
+    indexes = 0;
+    assert_int_equal(dp_pack(&options, &result), DP_OK);
+    assert_in_range(result.shards, 2, 10);
+    assert_int_equal(indexes, 1);
+    assert_int_equal(unsure, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +322,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(made_up_samples_are_not_packed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_try_loses_its_shards_and_no_other_file,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(an_index_names_shards_that_are_there_for_sure, make_folder,
+                                        remove_folder),
     };
 
     dp_log_set_level(DP_LOG_NONE);

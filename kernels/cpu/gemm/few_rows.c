@@ -43,15 +43,8 @@ INLINE float add_lanes(__m512 sums)
 INLINE void dot_tile(const struct dp_matmul *p, size_t row, size_t weight, int rows, int weights)
 {
     const float *a = p->a + row * p->lda, *b = p->b + weight * p->ldb;
-    __m512 sums[TILE][TILE];
+    __m512 sums[TILE][TILE] = {{_mm512_setzero_ps()}};
 
-#pragma GCC unroll 4
-    for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
-        for (int j = 0; j < weights; j++) {
-            sums[i][j] = _mm512_setzero_ps();
-        }
-    }
     for (size_t k = 0; k < p->k; k += LANES) {
         const __mmask16 mask = mask_of(p->k - k);
         __m512 x[TILE];

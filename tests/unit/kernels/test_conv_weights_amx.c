@@ -176,6 +176,19 @@ static void weights_and_biases_are_the_exact_sums(void **state)
     }
 }
 
+/* They are a block, which 17 of them are two of. */
+static void sixteen_output_channels_take_room_for_no_more(void **state)
+{
+    const struct shape shape = {8, 8, 64, 16, 1, 1, 1, 0, 2};
+    struct dp_window w = window_of(&shape);
+    size_t bytes;
+    (void)state;
+
+    bytes = dp_conv_weights_amx_bytes(&w, shape.rows);
+    w.out_c++;
+    assert_true(dp_conv_weights_amx_bytes(&w, shape.rows) > bytes);
+}
+
 static void sizes_that_do_not_fit_are_refused(void **state)
 {
     struct dp_window groups = window_of(&shapes[0]), wide = window_of(&shapes[10]);
@@ -192,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_and_biases_are_the_exact_sums),
+        cmocka_unit_test(sixteen_output_channels_take_room_for_no_more),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
     };
 

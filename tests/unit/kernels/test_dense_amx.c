@@ -3,12 +3,14 @@
  * small integers exactly, since float32 rounds none of these sums, and rounded once where the
  * result is bfloat16; of other numbers within the rounding of float32.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, in memory_end.h */
 #include "tests/support/arrays.h"
 
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/dense_amx.h"
 #include "kernels/cpu/bfloat.h"
 #include "tests/support/guarded.h"
+#include "tests/support/memory_end.h"
 
 enum { ODD = 3 /* bfloats or floats before an array: unaligned */ };
 
@@ -188,6 +190,20 @@ static void relu_keeps_what_is_no_number(void **state)
     work_free(&w);
 }
 
+static void nothing_behind_the_scratch_is_read(void **state)
+{
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(shapes) * DP_COUNT(uses); i++) {
+        struct work w = work_of(&shapes[i / DP_COUNT(uses)], uses[i % DP_COUNT(uses)], true);
+        struct memory_end end;
+        w.call.scratch = memory_end(&end, dp_dense_amx_bytes(&w.call.key, 2));
+        dp_dense_amx(&w.call, 2);
+        memory_end_release(&end);
+        work_free(&w);
+    }
+}
+
 /* Each addition rounds by half of 2^-23 at most, each result by 2^-8. */
 static void other_sums_are_off_by_rounding_only(void **state)
 {
@@ -242,6 +258,7 @@ int main(void)
         cmocka_unit_test(products_are_the_exact_sums),
         cmocka_unit_test(bias_and_relu_come_before_rounding),
         cmocka_unit_test(relu_keeps_what_is_no_number),
+        cmocka_unit_test(nothing_behind_the_scratch_is_read),
         cmocka_unit_test(other_sums_are_off_by_rounding_only),
         cmocka_unit_test(bits_do_not_depend_on_other_rows),
     };

@@ -260,6 +260,20 @@ static void our_products_are_plain_sums(void **state)
     each_of_ours(check_ours);
 }
 
+/* Threads that divide samples share no scratch, and need no more than for their own. */
+static void scratch_of_threads_is_that_of_their_samples(void **state)
+{
+    static const enum dp_order orders[] = {DP_PLAIN, DP_TRANSPOSED};
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(orders); i++) {
+        struct dp_matmul product = {.order_b = orders[i], .m = 64, .n = 33, .k = 40};
+        const size_t alone = dp_gemm_bytes(&product, 1);
+        product.m *= 3;
+        assert_int_equal(dp_gemm_bytes(&product, 3), 3 * alone);
+    }
+}
+
 enum { SAMPLES = 133, UNITS = 26, INPUTS = 1500 /* more than a block */ };
 
 /* y = act(x w' + b) of integers. */
@@ -437,6 +451,7 @@ int main(void)
         cmocka_unit_test(products_of_onednn_are_plain_sums),
         cmocka_unit_test(our_products_are_plain_sums),
         cmocka_unit_test(nothing_behind_a_matrix_is_read),
+        cmocka_unit_test(scratch_of_threads_is_that_of_their_samples),
         cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
         cmocka_unit_test(relu_keeps_what_is_no_number),
         cmocka_unit_test(our_errors_are_no_larger_than_those_of_plain_sums),

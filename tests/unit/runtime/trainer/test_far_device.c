@@ -174,6 +174,117 @@ static void a_step_ends_when_its_updates_are_done(void **state)
     small_run_destroy(&run);
 }
 
+/* ---- the end ---- */
+
+enum { PINS = 32, COPIES = 64 };
+
+/* Memory of the host that is pinned, and copies from it that may not be done. */
+static struct {
+    struct {
+        const char *memory;
+        size_t bytes;
+    } pins[PINS];
+    struct {
+        const struct dp_stream *stream;
+        const char *host;
+    } copies[COPIES];
+    size_t pin_count, copy_count;
+    int early; /* pins that ended before copies from there; what there was no room to note */
+} ahead;
+
+static void note_pin(void *memory, size_t bytes)
+{
+    if (ahead.pin_count == PINS) {
+        ahead.early++;
+        return;
+    }
+    ahead.pins[ahead.pin_count].memory = memory;
+    ahead.pins[ahead.pin_count++].bytes = bytes;
+}
+
+static void note_unpin(void *memory)
+{
+    for (size_t i = 0; i < ahead.pin_count; i++) {
+        const char *begin = ahead.pins[i].memory, *end = begin + ahead.pins[i].bytes;
+        for (size_t k = 0; begin == memory && k < ahead.copy_count; k++) {
+            ahead.early += ahead.copies[k].host >= begin && ahead.copies[k].host < end;
+        }
+    }
+}
+
+static dp_status note_copy(struct dp_stream *stream, void *device, const void *host, size_t bytes)
+{
+    if (ahead.copy_count < COPIES) {
+        ahead.copies[ahead.copy_count].stream = stream;
+        ahead.copies[ahead.copy_count++].host = host;
+    } else {
+        ahead.early++;
+    }
+    return far.real->upload(stream, device, host, bytes);
+}
+
+static dp_status note_done(struct dp_stream *stream)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < ahead.copy_count; i++) {
+        if (ahead.copies[i].stream != stream) {
+            ahead.copies[left++] = ahead.copies[i];
+        }
+    }
+    ahead.copy_count = left;
+    return far.real->synchronize(stream);
+}
+
+/* With the same batch in every step the next one is always ready. */
+static size_t end_with_a_batch_under_way(struct dp_group *group, const void *arg)
+{
+    const struct small_run *run = arg;
+    const struct dp_trainer_config config = {
+        .config = run->config,
+        .model = run->model,
+        .device = run->device,
+        .group = group,
+        .data = &run->data,
+        .threads = 1,
+        .total_steps = 2,
+        .schedule_steps = 2,
+        .cached_input = true,
+    };
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0;
+
+    if (dp_trainer_create(&config, &t) != DP_OK || dp_trainer_init(t) != DP_OK) {
+        return 1;
+    }
+    wrong += dp_trainer_step(t, &report) != DP_OK || ahead.copy_count == 0;
+    dp_trainer_destroy(t);
+    return wrong;
+}
+
+static void batches_are_released_after_the_device_has_read_them(void **state)
+{
+    static const char *const sets[] = {"device.name=ref", NULL};
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_dense, sets);
+    memset(&ahead, 0, sizeof(ahead));
+    far.device.host_memory = false;
+    far.device.pin = note_pin;
+    far.device.unpin = note_unpin;
+    far.device.upload = note_copy;
+    far.device.synchronize = note_done;
+    run.device = &far.device;
+    assert_int_equal(on_local_ranks(1, end_with_a_batch_under_way, &run), 0);
+    assert_true(ahead.pin_count > 0);
+    assert_int_equal(ahead.early, 0);
+    small_run_destroy(&run);
+}
+
+/* ---- what can be recorded ---- */
+
 /* A trainer that has been made, asked as if its device could record. */
 static size_t ask_why_not(struct dp_group *group, const void *arg)
 {
@@ -221,6 +332,7 @@ int main(void)
         cmocka_unit_test(labels_to_evaluate_are_copied_as_the_data_set_has_them),
         cmocka_unit_test(all_state_goes_to_the_device_and_back),
         cmocka_unit_test(a_step_ends_when_its_updates_are_done),
+        cmocka_unit_test(batches_are_released_after_the_device_has_read_them),
         cmocka_unit_test(steps_are_recorded_unless_a_layer_waits_for_other_ranks),
     };
 

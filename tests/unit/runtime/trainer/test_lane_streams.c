@@ -162,6 +162,43 @@ static void the_sum_waits_for_all_lanes(void **state)
     }
 }
 
+static size_t spans_are_told_apart(struct dp_group *group, const void *arg)
+{
+    const struct dp_trace_event *events;
+    struct dp_trace_ring *ring = NULL;
+    struct dp_step_report report;
+    struct dp_trainer *t = NULL;
+    size_t wrong = 0, count;
+    uint64_t lost;
+    int seen = 0;
+
+    if (dp_trace_ring_create(10000, &ring) != DP_OK ||
+        small_run_trainer(arg, group, 1, &t) != DP_OK) {
+        return 1;
+    }
+    dp_trace_record(ring);
+    wrong += dp_trainer_step(t, &report) != DP_OK;
+    dp_trace_record(NULL);
+    events = dp_trace_ring_events(ring, &count, &lost);
+    for (size_t i = 0; i < count; i++) { /* others are of the loader's threads */
+        seen |= events[i].lane == DP_LANE_COMPUTE ? 1 << events[i].index : 0;
+    }
+    wrong += lost != 0 || seen != (1 << LANES) - 2; /* that of the first one was given none */
+    dp_trainer_destroy(t);
+    dp_trace_ring_destroy(ring);
+    return wrong;
+}
+
+static void threads_of_lanes_have_rows_of_the_trace(void **state)
+{
+    struct small_run run;
+    (void)state;
+
+    create(&run, small_dense);
+    assert_int_equal(on_local_ranks(1, spans_are_told_apart, &run), 0);
+    small_run_destroy(&run);
+}
+
 static size_t steps_well(struct dp_group *group, const void *arg)
 {
     struct dp_step_report report;
@@ -268,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_waits_for_all_lanes),
+        cmocka_unit_test(threads_of_lanes_have_rows_of_the_trace),
         cmocka_unit_test(no_more_lanes_compute_at_a_time_than_there_are_threads),
         cmocka_unit_test(all_streams_compute_as_the_configuration_says),
         cmocka_unit_test(the_error_of_any_lane_is_that_of_the_step),

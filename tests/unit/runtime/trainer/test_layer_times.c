@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "base/trace.h"
+#include "kernels/ref/ops_ref.h"
 #include "runtime/trainer/compute/layer_times.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
@@ -48,7 +50,7 @@ static void a_step_is_so_many_of_the_pass_that_is_measured(void **state)
     small_run_destroy(&runs[1]);
 }
 
-static size_t measures_lanes(struct dp_group *group, const void *run)
+static size_t measures_no_larger_batch(struct dp_group *group, const void *run)
 {
     struct dp_layer_times times = {.layers = NULL};
     struct dp_step_report report;
@@ -70,7 +72,49 @@ static void with_lanes_no_larger_batch_is_measured(void **state)
     (void)state;
 
     assert_int_equal(small_run_create(&run, small_dense, lanes), 0);
-    assert_int_equal(on_local_ranks(1, measures_lanes, &run), 0);
+    assert_int_equal(on_local_ranks(1, measures_no_larger_batch, &run), 0);
+    small_run_destroy(&run);
+}
+
+static struct {
+    const struct dp_device *ref;
+    struct dp_device device;
+    struct dp_ops ops;
+} slow;
+
+/* As if it computed for four milliseconds. */
+static dp_status slow_forward(struct dp_stream *s, void *y, const void *x, const void *w,
+                              const void *b, size_t rows, size_t in, size_t out,
+                              enum dp_activation act)
+{
+    const uint64_t end_ns = dp_now_ns() + 4000000;
+
+    while (dp_now_ns() < end_ns) {
+    }
+    return dp_ref_ops.dense_forward(s, y, x, w, b, rows, in, out, act);
+}
+
+static dp_status slow_stream(const struct dp_device *device, int threads, struct dp_stream **out)
+{
+    DP_TRY(slow.ref->stream_create(device, threads, out));
+    (*out)->ops = &slow.ops;
+    return DP_OK;
+}
+
+static void of_slow_passes_no_larger_batch_is_measured(void **state)
+{
+    static const char *const sets[] = {"train.global_batch=2", "device.name=ref", NULL};
+    struct small_run run;
+    (void)state;
+
+    assert_int_equal(small_run_create(&run, small_dense, sets), 0);
+    slow.ref = run.device;
+    slow.ops = dp_ref_ops;
+    slow.ops.dense_forward = slow_forward;
+    slow.device = *slow.ref;
+    slow.device.stream_create = slow_stream;
+    run.device = &slow.device;
+    assert_int_equal(on_local_ranks(1, measures_no_larger_batch, &run), 0);
     small_run_destroy(&run);
 }
 
@@ -78,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_so_many_of_the_pass_that_is_measured),
+        cmocka_unit_test(of_slow_passes_no_larger_batch_is_measured),
         cmocka_unit_test(with_lanes_no_larger_batch_is_measured),
     };
     return cmocka_run_group_tests_name("layer_times", tests, NULL, NULL);

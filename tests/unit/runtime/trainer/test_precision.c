@@ -49,11 +49,11 @@ static void train(const char *layers, const char *const *sets, const char *more,
  * A bfloat is rounded by up to 2^-9 of it, a half by 2^-12. Roundings are independent noise, so
  * each of the ten steps is off by about that part of its length: at most ten of them are allowed.
  */
-static void check_near_float32(const char *layers, const char *precision, const char *device,
-                               double bound)
+static void check_near(const char *layers, const char *precision, const char *device,
+                       const char *compressor, double bound)
 {
     const char *const fp32[] = {device, NULL};
-    const char *const narrow[] = {device, precision, NULL};
+    const char *const narrow[] = {device, precision, compressor, NULL};
     struct outcome wide, other;
     struct small_run run;
 
@@ -73,6 +73,12 @@ static void check_near_float32(const char *layers, const char *precision, const 
     small_run_destroy(&run);
 }
 
+static void check_near_float32(const char *layers, const char *precision, const char *device,
+                               double bound)
+{
+    check_near(layers, precision, device, NULL, bound);
+}
+
 static void narrow_types_end_near_float32(void **state)
 {
     static const char *const devices[] = {"device.name=ref", "device.name=cpu"};
@@ -84,6 +90,15 @@ static void narrow_types_end_near_float32(void **state)
         check_near_float32(small_dense, "train.precision=fp16", devices[i], STEPS * 0x1p-12);
         check_near_float32(small_conv, "train.precision=fp16", devices[i], STEPS * 0x1p-12);
     }
+}
+
+/* They are scaled back before it, not after it. It sends all of them here, as float32. */
+static void gradients_with_a_compressor_are_scaled_back_once(void **state)
+{
+    (void)state;
+
+    check_near(small_dense, "train.precision=fp16", "device.name=ref",
+               "comm.compressor=topk:ratio=1", STEPS * 0x1p-12);
 }
 
 static void tf32_is_float32_on_the_cpu(void **state)
@@ -444,6 +459,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_types_end_near_float32),
+        cmocka_unit_test(gradients_with_a_compressor_are_scaled_back_once),
         cmocka_unit_test(tf32_is_float32_on_the_cpu),
         cmocka_unit_test(sharded_updates_give_the_bits_of_replicated_ones),
         cmocka_unit_test(master_weights_keep_updates_too_small_for_narrow_ones),

@@ -122,9 +122,10 @@ static bool take_one(int fd, const uint8_t token[DP_TOKEN], int out[DP_SOCKETS_S
     return ours;
 }
 
+/* Where there is no box, nothing comes. */
 static void take(int fd, const uint8_t token[DP_TOKEN], int out[DP_SOCKETS_SHARED])
 {
-    bool more = fd >= 0;
+    bool more = true;
 
     for (int i = 0; i < STRANGERS && more; i++) {
         if (take_one(fd, token, out, &more)) {

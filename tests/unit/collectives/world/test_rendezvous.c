@@ -106,6 +106,30 @@ static void a_connection_may_be_file_0(void **state)
     dp_listener_close(&listener);
 }
 
+/* So may the socket at which a rank listens, the first one of its host. */
+static void a_listener_may_be_file_0(void **state)
+{
+    const int kept = dup(STDIN_FILENO);
+    struct dp_listener listener;
+    struct dp_contact contact;
+    int caller, taken;
+    (void)state;
+
+    assert_true(kept >= 0);
+    assert_int_equal(close(STDIN_FILENO), 0);
+    contact = open_one(&listener, 3);
+    caller = dp_contact_connect(&contact, contact.host);
+    taken = dp_listener_accept(&listener);
+    const int first = listener.socket[0];
+    dp_listener_close(&listener);
+    assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(close(kept), 0);
+    assert_int_equal(first, STDIN_FILENO);
+    assert_true(caller >= 0 && taken >= 0);
+    (void)close(caller);
+    (void)close(taken);
+}
+
 static void a_rendezvous_listens_only_at_its_contacts_addresses(void **state)
 {
     struct dp_listener listener;
@@ -194,6 +218,7 @@ int main(void)
         cmocka_unit_test(a_token_comes_only_from_the_kernels_random_source),
         cmocka_unit_test(without_a_random_source_nobody_listens),
         cmocka_unit_test(a_connection_may_be_file_0),
+        cmocka_unit_test(a_listener_may_be_file_0),
         cmocka_unit_test(a_rendezvous_listens_only_at_its_contacts_addresses),
         cmocka_unit_test(a_loopback_address_is_called_on_its_own_host_only),
         cmocka_unit_test(callers_without_the_token_are_ignored),

@@ -106,6 +106,18 @@ static size_t step(struct dp_exchange *e, float *grad, uint64_t number)
     return wrong;
 }
 
+/* What all buckets took so far, as each of them is recorded. */
+static uint64_t ns_of_buckets(const struct dp_exchange *e)
+{
+    const struct dp_bucket_times *times = dp_exchange_times(e);
+    uint64_t sum = 0;
+
+    for (int b = 0; b < times->count; b++) {
+        sum += times->sums[b].done_ns - times->sums[b].sent_ns;
+    }
+    return sum;
+}
+
 /* Between steps: sums of batch norm, gathering, broadcasts, a barrier. */
 static size_t between(struct dp_exchange *e, uint64_t number)
 {
@@ -162,6 +174,7 @@ static size_t trains(struct dp_group *group, const void *arg)
         wrong += dp_exchange_order(e) == order;
         wrong += between(e, number);
     }
+    wrong += dp_exchange_comm_ns(e) != ns_of_buckets(e);
     const uint64_t order = dp_exchange_order(e);
     wrong += dp_exchange_gather(e, &order, sizeof(order), orders) != DP_OK;
     for (int i = 0; i < group->size; i++) {

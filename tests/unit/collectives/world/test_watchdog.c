@@ -338,6 +338,29 @@ static void who_runs_is_asked_for_its_stacks(void **state)
     end();
 }
 
+static void what_a_process_sleeps_in_tells_locks_from_other_sleep(void **state)
+{
+    static const struct {
+        const char *kernel, *told;
+    } cases[] = {{"futex_wait_queue", "waits for a lock"},
+                 {"futex", "waits for a lock"},
+                 {"fute", "sleeping"},
+                 {"fute_of_another_name", "sleeping"},
+                 {"", "sleeping"}};
+    int when, count;
+    (void)state;
+
+    for (size_t i = 0; i < DP_COUNT(cases); i++) {
+        begin(4, false);
+        train_steps(100);
+        put(1, DP_PHASE_STEP, DP_PHASE_OPTIMIZER, 7, -1);
+        (void)snprintf(host.doing[1].waits, sizeof(host.doing[1].waits), "%s", cases[i].kernel);
+        assert_int_equal(look_for(10100, &when), DP_WATCHDOG_HUNG);
+        assert_string_equal(dp_watchdog_rows(host.watchdog, &count)[1].doing, cases[i].told);
+        end();
+    }
+}
+
 /* Also where half of the limit is shorter than the time between two looks. */
 static void each_time_without_progress_is_found(void **state)
 {
@@ -429,6 +452,7 @@ int main(void)
         cmocka_unit_test(who_waits_is_no_cause_where_another_rank_is),
         cmocka_unit_test(in_the_start_only_who_did_not_arrive_is_named),
         cmocka_unit_test(the_report_is_a_table_and_one_error),
+        cmocka_unit_test(what_a_process_sleeps_in_tells_locks_from_other_sleep),
         cmocka_unit_test(who_runs_is_asked_for_its_stacks),
         cmocka_unit_test(one_rank_at_a_time_may_report),
         cmocka_unit_test(the_ranks_of_a_host_know_that_the_job_ends),

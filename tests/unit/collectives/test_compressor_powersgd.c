@@ -281,6 +281,60 @@ static void a_matrix_of_low_rank_is_sent_completely_in_the_end(void **state)
     assert_int_equal(on_local_ranks(2, learns_the_direction, &setup), 0);
 }
 
+/* ---- preparing ---- */
+
+/* Of a rank, which is a thread. */
+static _Thread_local size_t asked[LAB_TENSORS][3]; /* shapes of products */
+static _Thread_local size_t asks;
+
+static dp_status note_product(struct dp_stream *s, size_t rows, size_t in, size_t out,
+                              unsigned uses)
+{
+    (void)s;
+    if (asks == LAB_TENSORS || uses != (DP_DENSE_FORWARD | DP_DENSE_BACKWARD_WEIGHTS)) {
+        return DP_ERR_INTERNAL;
+    }
+    memcpy(asked[asks++], (size_t[]){rows, in, out}, sizeof(asked[0]));
+    return DP_OK;
+}
+
+static size_t notes_products(struct dp_group *group, const void *setup)
+{
+    /* In the order of buckets: from the end of the gradient. */
+    static const size_t shapes[][3] = {{10, 10, 2}, {10, 64, 2}, {50, 60, 2}};
+    struct dp_compression_config config;
+    struct dp_stream noting;
+    struct dp_ops ops;
+    struct lab lab;
+    size_t wrong = 0;
+
+    if (lab_open(&lab, group, setup) != DP_OK) {
+        return 1;
+    }
+    dp_compression_destroy(lab.compression);
+    lab.compression = NULL;
+    config = (struct dp_compression_config){lab.setup->compressor, &lab.step_params, 5};
+    noting = *lab.codes;
+    ops = *noting.ops;
+    ops.dense_prepare = note_product;
+    noting.ops = &ops;
+    lab.comm->codes = &noting;
+    asks = 0;
+    wrong += dp_compression_create(lab.comm, lab.plan, lab.grad, LAB_TRAINED, &config,
+                                   &lab.compression) != DP_OK;
+    wrong += asks != DP_COUNT(shapes) || memcmp(asked, shapes, sizeof(shapes)) != 0;
+    lab_close(&lab);
+    return wrong;
+}
+
+static void products_are_prepared_before_the_first_step(void **state)
+{
+    static const struct lab_setup setup = {"powersgd:rank=2", "ring", DP_KEEP_ALL, false};
+    (void)state;
+
+    assert_int_equal(on_local_ranks(2, notes_products, &setup), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_split_equals_the_reference),
         cmocka_unit_test(powersgd_sums_projections_and_keeps_the_rest),
         cmocka_unit_test(a_matrix_of_low_rank_is_sent_completely_in_the_end),
+        cmocka_unit_test(products_are_prepared_before_the_first_step),
     };
 
     return cmocka_run_group_tests_name("compressor_powersgd", tests, streams_open, streams_close);

@@ -58,6 +58,28 @@ static void codes_of_topk_are_pairs(void **state)
     assert_int_equal(codes_of("no compressor", 4096), 0);
 }
 
+/* Whatever it is, of vectors nothing but themselves is sent. */
+static void codes_of_powersgd_are_thin_matrices_or_a_vector(void **state)
+{
+    static const struct dp_tensor vector = {.count = TRAINED, .dims = 1, .shape = {TRAINED}};
+    static const struct dp_tensor matrix = {.count = TRAINED, .dims = 2, .shape = {50, 20}};
+    static const struct {
+        const struct dp_tensor *tensor;
+        size_t floats;
+    } cases[] = {{&vector, 1024}, {&matrix, 128 + (size_t)2 * 40}}; /* P of 100, and twice Q */
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dp_bucket_plan *plan = NULL;
+        assert_int_equal(dp_bucket_plan_create(cases[i].tensor, 1, 1024, 1024 + DP_BLOCK,
+                                               &(struct dp_bucket_sizes){64, 64, false}, &plan),
+                         DP_OK);
+        assert_int_equal(dp_compression_codes("powersgd:rank=2", plan, RANKS),
+                         cases[i].floats * sizeof(float));
+        dp_bucket_plan_destroy(plan);
+    }
+}
+
 static void check_work(const char *compressor, int ranks, double encodes, double decodes)
 {
     const struct dp_coding_work work = dp_compression_work(compressor, ranks);
@@ -149,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(residuals_are_as_long_as_the_weights),
         cmocka_unit_test(codes_of_topk_are_pairs),
+        cmocka_unit_test(codes_of_powersgd_are_thin_matrices_or_a_vector),
         cmocka_unit_test(what_is_coded_depends_on_ranks_as_the_method_says),
         cmocka_unit_test(memory_that_lacks_is_named_with_its_size),
     };

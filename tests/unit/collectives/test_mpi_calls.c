@@ -333,6 +333,24 @@ static void where_no_memory_can_be_shared_each_rank_has_its_own(void **state)
     }
 }
 
+static void memory_that_one_rank_lacks_is_given_back(void **state)
+{
+    const size_t live = dp_mem_live();
+    (void)state;
+
+    for (int nth = 1; nth <= 2; nth++) { /* the list of pieces, and the rank's own */
+        struct dp_group *group = two_nodes();
+        const size_t before = dp_mem_live();
+        mpi.no_window = true;
+        dp_mem_fail_nth(nth);
+        assert_null(dp_mpi_window_alloc(group, DP_MEM_CHECKPOINT, (size_t)3 * PAGE));
+        dp_mem_fail_nth(0);
+        assert_int_equal(dp_mem_live(), before);
+        dp_group_destroy(group);
+        assert_int_equal(dp_mem_live(), live);
+    }
+}
+
 /* A rank that waits must not be taken for the one that keeps others waiting. */
 static void the_watchdog_is_told_where_mpi_waits_for_ranks(void **state)
 {
@@ -455,6 +473,7 @@ int main(void)
         cmocka_unit_test(windows_lie_where_open_mpi_is_told_or_in_shared_memory),
         cmocka_unit_test(windows_take_the_space_that_segments_leave),
         cmocka_unit_test(where_no_memory_can_be_shared_each_rank_has_its_own),
+        cmocka_unit_test(memory_that_one_rank_lacks_is_given_back),
         cmocka_unit_test(the_watchdog_is_told_where_mpi_waits_for_ranks),
         cmocka_unit_test(what_a_lost_rank_shared_is_given_back),
         cmocka_unit_test(memory_is_given_back_once),

@@ -19,6 +19,7 @@
 #include "collectives/exchange/strategy_autotune.h"
 #include "collectives/strategies/comm.h"
 #include "tests/support/local_world.h"
+#include "tests/support/marked_end.h"
 #include "tests/support/stderr_text.h"
 
 /* Buckets of 128 KB and of a megabyte, the last one first, and the tail. */
@@ -197,7 +198,10 @@ static void behind_one_that_dropped_out_all_have_their_turns(void **state)
     wanted[0] = wanted[1] = true;
     config.plan = plan;
     config.budget_s = 10.0;
+    mark_ends(true);
     assert_int_equal(on_local_nodes(2, two_hosts, measures, NULL), 0);
+    mark_ends(false);
+    assert_int_equal(atomic_load(&marks_lost), 0);
     assert_string_equal(result.strategy, "quick");
     check_ascending(result.why);
     assert_non_null(strstr(result.why, ", ring "));

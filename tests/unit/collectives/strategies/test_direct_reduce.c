@@ -1,54 +1,18 @@
 /* test_direct_reduce.c - some ranks' numbers are summed by some, in segments of their chunks. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
 #include "collectives/strategies/direct_reduce.h"
 #include "tests/support/local_world.h"
+#include "tests/support/marked_end.h"
 #include "tests/support/strategy_checks.h"
 
-enum { MOST = 12288 + DP_BLOCK, SEGMENT_KB = 1, MARK = 0x5a };
-
-/* ---- memory whose end is marked; it is looked at when the memory is released ---- */
-
-union front {
-    size_t bytes;
-    char align[DP_MEM_ALIGN];
-};
-
-static atomic_int overrun;
-
-static void *take(size_t bytes)
-{
-    void *memory = NULL;
-
-    if (posix_memalign(&memory, DP_MEM_ALIGN, sizeof(union front) + bytes + DP_MEM_ALIGN) != 0) {
-        return NULL;
-    }
-    ((union front *)memory)->bytes = bytes;
-    memset((char *)memory + sizeof(union front) + bytes, MARK, DP_MEM_ALIGN);
-    return (char *)memory + sizeof(union front);
-}
-
-static void give(void *memory)
-{
-    union front *front = (union front *)memory - 1;
-    const char *end = (const char *)memory + front->bytes;
-
-    for (int i = 0; i < DP_MEM_ALIGN; i++) {
-        if (end[i] != MARK) {
-            atomic_store(&overrun, 1);
-        }
-    }
-    free(front);
-}
+enum { MOST = 12288 + DP_BLOCK, SEGMENT_KB = 1 };
 
 /* ---- sums ---- */
 
@@ -134,16 +98,16 @@ static void owners_sum_what_contributors_bring(void **state)
     };
     (void)state;
 
-    dp_mem_take_from(take, give);
+    mark_ends(true);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const size_t wrong = on_local_ranks(cases[i].ranks, sums, &cases[i]);
         if (wrong != 0) {
-            dp_mem_take_from(NULL, NULL);
+            mark_ends(false);
             fail_msg("case %zu: %zu wrong", i, wrong);
         }
     }
-    dp_mem_take_from(NULL, NULL);
-    assert_int_equal(atomic_load(&overrun), 0);
+    mark_ends(false);
+    assert_int_equal(atomic_load(&marks_lost), 0);
     assert_int_equal(dp_mem_live(), 0);
 }
 

@@ -33,6 +33,7 @@ static void have(const char *const *addresses, int count)
 }
 
 /* The linker takes these three, and not libc's. */
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): theirs begin with __. */
 int getifaddrs(struct ifaddrs **all)
 {
     *all = interfaces;
@@ -52,6 +53,7 @@ int bind(int fd, const struct sockaddr *address, socklen_t length)
     (void)length;
     return 0;
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
 /* Listens, and compares where. */
 static void check_order(const char *const *wanted, int count)

@@ -1,7 +1,6 @@
 #include "kernels/cpu/amx/gemm_amx.h"
 
-#include "kernels/cpu/amx/parts_amx.h"
-#include "kernels/cpu/amx/sums_amx.h"
+#include "kernels/cpu/amx/products_amx.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
 #include "kernels/tensor.h"
@@ -12,11 +11,9 @@ enum {
     SIDE = DP_AMX_SIDE,
     SQUARE = DP_AMX_SQUARE,
     CUBE = DP_AMX_CUBE,
-    SECOND = SQUARE, /* where the parts of a cube begin */
-    THIRD = 2 * SQUARE,
     SUMS = SIDE * SIDE,
     ROWS = 128, /* samples of a block, where samples are not summed over */
-    STEPS = 4   /* cubes of weights in the first cache */
+    STEPS = 16  /* cubes of weights at a time, in the second cache; twice */
 };
 
 struct plan {
@@ -57,7 +54,7 @@ static size_t samples_bytes(const struct dp_matmul *p)
 /* A thread's: cubes of weights, or of dy; a cube that is turned; and sums. */
 static size_t own_cubes(const struct dp_matmul *p)
 {
-    return (sums_samples(p) ? steps_of(p) : STEPS) + 1;
+    return (sums_samples(p) ? steps_of(p) : (size_t)2 * STEPS) + 1;
 }
 
 static size_t own_bytes(const struct dp_matmul *p)
@@ -77,71 +74,17 @@ size_t dp_gemm_amx_bytes(const struct dp_matmul *p, int threads)
     return samples_bytes(p) + (size_t)threads * own_bytes(p);
 }
 
-/* ---- a square of sums ---- */
+/* ---- weights in parts ---- */
 
-DP_AMX_INLINE void load_a(const uint16_t *a)
+/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
+static inline struct dp_amx_floats weights_at(const struct plan *plan, size_t i, size_t step)
 {
-    _tile_loadd(4, a, 64);
-    _tile_loadd(5, a + DP_AMX_TILE, 64);
-}
+    const struct dp_matmul *p = &plan->call->product;
+    const bool turns = turns_weights(p);
+    const size_t line = (turns ? i : step) * SIDE, column = (turns ? step : i) * SIDE;
 
-DP_AMX_INLINE void load_b(const uint16_t *b)
-{
-    _tile_loadd(6, b, 64);
-    _tile_loadd(7, b + DP_AMX_TILE, 64);
-}
-
-/* Fetches a tile of the next step into the first cache. */
-DP_AMX_INLINE void prefetch(const uint16_t *next, size_t tile)
-{
-#pragma GCC unroll 16
-    for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-        _mm_prefetch((const char *)(next + tile * DP_AMX_TILE + i * DP_AMX_DEPTH), _MM_HINT_T0);
-    }
-}
-
-DP_AMX_INLINE void multiply(void)
-{
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-}
-
-/* The small products first; each part is loaded once, but for two. `far` is the operand that does
- * not lie in the first cache. */
-DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, const uint16_t *far,
-                                size_t steps, const struct dp_amx_ahead *ahead)
-{
-    const char *step = ahead->at;
-
-    for (size_t i = 0; i < steps; i++, a += CUBE, b += CUBE, step += ahead->step) {
-        const char *at = step;
-        far += CUBE;
-        load_a(a + THIRD);
-        load_b(b);
-        multiply();
-        for (size_t k = 0; k < ahead->rows; k++, at += ahead->row) {
-            _mm_prefetch(at, _MM_HINT_T1);
-            _mm_prefetch(at + 64, _MM_HINT_T1);
-        }
-        prefetch(far, 0);
-        load_a(a + SECOND);
-        multiply();
-        prefetch(far, 1);
-        load_b(b + SECOND);
-        multiply();
-        prefetch(far, 2);
-        load_a(a);
-        multiply();
-        prefetch(far, 3);
-        load_b(b + THIRD);
-        multiply();
-        prefetch(far, 4);
-        load_b(b);
-        multiply();
-        prefetch(far, 5);
-    }
+    return (struct dp_amx_floats){p->b + line * p->ldb + column, p->ldb,
+                                  (turns ? p->n : p->k) - line, (turns ? p->k : p->n) - column};
 }
 
 /* ---- results ---- */
@@ -224,65 +167,91 @@ DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, siz
 
 /* ---- y and dx: squares of weights, each for all samples of the block ---- */
 
-/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
-static inline struct dp_amx_floats weights_at(const struct plan *plan, size_t i, size_t step)
-{
-    const struct dp_matmul *p = &plan->call->product;
-    const bool turns = turns_weights(p);
-    const size_t line = (turns ? i : step) * SIDE, column = (turns ? step : i) * SIDE;
+/* A row of up to STEPS squares of weights: units or inputs [32 i, 32 i + 32). */
+struct block {
+    size_t i, step, steps; /* steps 0: there is none */
+};
 
-    return (struct dp_amx_floats){p->b + line * p->ldb + column, p->ldb,
-                                  (turns ? p->n : p->k) - line, (turns ? p->k : p->n) - column};
+static struct block block_after(const struct plan *plan, const struct block *b, size_t end)
+{
+    const bool same = b->step + STEPS < plan->steps;
+    const struct block next = {same ? b->i : b->i + 1, same ? b->step + STEPS : 0, 0};
+
+    return (struct block){next.i, next.step,
+                          next.i < end ? dp_least(STEPS, plan->steps - next.step) : 0};
 }
 
-/* The weights that come after these; panels of samples fetch a part each. Beyond the last ones is
- * nothing to fetch, which does no harm. */
-static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
+/* What panels of samples fetch a part each of. */
+static struct dp_amx_ahead ahead_of(const struct plan *plan, const struct block *b)
 {
     const struct dp_matmul *p = &plan->call->product;
-    const size_t panels = dp_div_up(plan->rows, SIDE), row = p->ldb * sizeof(float);
-    const bool same = step + STEPS < plan->steps, last = (i + 1) * SIDE >= p->n;
-    struct dp_amx_ahead ahead = {
-        .step = turns_weights(p) ? SIDE * sizeof(float) : SIDE * row,
-        .row = row,
-        .rows = same || !last ? dp_div_up(SIDE, panels) : 0,
-    };
+    const size_t row = p->ldb * sizeof(float);
+    struct dp_amx_ahead ahead = {.row = row};
 
-    ahead.at = (const char *)weights_at(plan, same ? i : i + !last, same ? step + STEPS : 0).from;
+    if (b->steps > 0) {
+        ahead.at = (const char *)weights_at(plan, b->i, b->step).from;
+        ahead.step = turns_weights(p) ? SIDE * sizeof(float) : SIDE * row;
+        ahead.rows = dp_div_up(SIDE, dp_div_up(plan->rows, SIDE));
+    }
     return ahead;
 }
 
-DP_AMX static void compute_block(const struct plan *plan, char *own, size_t i, size_t step)
+/* With all calls that multiply a block, these squares are split, too. */
+static struct dp_amx_splitting split_of(const struct plan *plan, const struct block *b,
+                                        uint16_t *to, size_t products)
 {
-    const bool turns = turns_weights(&plan->call->product);
-    uint16_t *weights = (uint16_t *)(void *)own;
-    float *sums = (float *)(void *)(own + (size_t)(STEPS + 1) * CUBE * sizeof(uint16_t));
-    const size_t steps = dp_least(STEPS, plan->steps - step);
-    struct dp_amx_ahead ahead = ahead_of(plan, i, step);
+    return (struct dp_amx_splitting){
+        .to = to,
+        .square = weights_at(plan, b->i, b->step),
+        .squares = b->steps,
+        .pairs = dp_div_up(b->steps * SIDE / 2, products),
+    };
+}
 
-    for (size_t k = 0; k < steps; k++) {
-        const struct dp_amx_floats square = weights_at(plan, i, step + k);
-        if (turns) {
-            dp_amx_split_rows(weights + k * CUBE, &square);
-        } else {
-            dp_amx_split_pairs(weights + k * CUBE, &square, false);
-        }
-    }
+DP_AMX_INLINE void compute_block(const struct plan *plan, const struct block *b,
+                                 const uint16_t *weights, float *sums, struct dp_amx_ahead ahead,
+                                 struct dp_amx_splitting *next, bool turns)
+{
+    const bool last = b->step + b->steps == plan->steps;
+
     for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
-        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * CUBE;
-        if (step == 0) {
+        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + b->step) * CUBE;
+        if (b->step == 0) {
             dp_amx_zero_sums();
         } else {
             dp_amx_load_sums(sums, SIDE);
         }
-        add_products(turns ? weights : samples, turns ? samples : weights, samples, steps, &ahead);
+        dp_amx_add_products(turns ? weights : samples, turns ? samples : weights, samples, b->steps,
+                            &ahead, next, turns);
         dp_amx_store_sums(sums, SIDE);
         ahead.at += ahead.rows * ahead.row;
-        if (step + steps == plan->steps && turns) {
-            store_result(plan, sums, row, i * SIDE);
-        } else if (step + steps == plan->steps) {
-            store_back(plan, sums, row, i * SIDE);
+        if (last && turns) {
+            store_result(plan, sums, row, b->i * SIDE);
+        } else if (last) {
+            store_back(plan, sums, row, b->i * SIDE);
         }
+    }
+}
+
+/* While a block is multiplied, the next one is split, and the one after that fetched. */
+DP_AMX_INLINE void compute_blocks(const struct plan *plan, char *own, size_t begin, size_t end,
+                                  bool turns)
+{
+    uint16_t *weights[] = {(uint16_t *)(void *)own, (uint16_t *)(void *)own + (size_t)STEPS * CUBE};
+    float *sums =
+        (float *)(void *)(own + own_cubes(&plan->call->product) * CUBE * sizeof(uint16_t));
+    const size_t panels = dp_div_up(plan->rows, SIDE);
+    struct block b = {begin, 0, dp_least(STEPS, plan->steps)}, after;
+    struct dp_amx_splitting next = split_of(plan, &b, weights[0], 1);
+
+    dp_amx_split_some(&next, next.pairs, turns);
+    for (int at = 0; b.steps > 0; b = after, at = 1 - at) {
+        after = block_after(plan, &b, end);
+        const struct block fetched = block_after(plan, &after, end);
+        if (after.steps > 0) {
+            next = split_of(plan, &after, weights[1 - at], panels * b.steps * DP_AMX_PRODUCTS);
+        }
+        compute_block(plan, &b, weights[at], sums, ahead_of(plan, &fetched), &next, turns);
     }
 }
 
@@ -295,11 +264,14 @@ DP_AMX static void compute_part(void *context, int part, int parts)
     size_t begin, end;
 
     dp_part(dp_div_up(p->n, SIDE), 1, part, parts, &begin, &end);
+    if (begin == end) {
+        return;
+    }
     dp_amx_begin(&before);
-    for (size_t i = begin; i < end; i++) {
-        for (size_t step = 0; step < plan->steps; step += STEPS) {
-            compute_block(plan, own, i, step);
-        }
+    if (turns_weights(p)) {
+        compute_blocks(plan, own, begin, end, true);
+    } else {
+        compute_blocks(plan, own, begin, end, false);
     }
     dp_amx_end(&before);
 }
@@ -365,9 +337,10 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     float *part = (float *)(void *)(own + own_cubes(p) * CUBE * sizeof(uint16_t));
     float *c = p->c + unit * p->ldc + input;
     const struct dp_amx_ahead none = {0};
+    struct dp_amx_splitting nothing = {0};
 
     dp_amx_zero_sums();
-    add_products(dy, x, x, plan->steps, &none);
+    dp_amx_add_products(dy, x, x, plan->steps, &none, &nothing, false);
     dp_amx_store_sums(whole ? c : part, whole ? p->ldc : SIDE);
     if (!whole) {
         store_part(call, part, unit, input);

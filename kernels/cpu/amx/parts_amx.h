@@ -58,17 +58,47 @@ DP_AMX_INLINE struct dp_amx_parts dp_amx_split_line(const struct dp_amx_floats *
         _mm512_maskz_loadu_ps((__mmask16)(some >> DP_AMX_ROWS), from + DP_AMX_ROWS));
 }
 
+/* Line i of a square whose lines are rows of A. */
+DP_AMX_INLINE void dp_amx_split_row(uint16_t *to, const struct dp_amx_floats *s, size_t i,
+                                    __mmask32 mask)
+{
+    const struct dp_amx_parts p = dp_amx_split_line(s, i, mask);
+
+    to += i * DP_AMX_DEPTH;
+#pragma GCC unroll 3
+    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
+        _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE), p.part[k]);
+    }
+}
+
+/* Lines i and i + 1 of a square whose columns are columns of B; i is even. */
+DP_AMX_INLINE void dp_amx_split_pair(uint16_t *to, const struct dp_amx_floats *s, size_t i,
+                                     __mmask32 mask, bool ordered)
+{
+    const struct dp_amx_parts p = dp_amx_split_line(s, i, mask);
+    const struct dp_amx_parts q = dp_amx_split_line(s, i + 1, mask);
+
+    to += i / 2 * DP_AMX_DEPTH;
+#pragma GCC unroll 3
+    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
+        __m512i a = p.part[k], b = q.part[k];
+        if (ordered) {
+            a = _mm512_permutexvar_epi64(dp_amx_fours(), a);
+            b = _mm512_permutexvar_epi64(dp_amx_fours(), b);
+        }
+        _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE), _mm512_unpacklo_epi16(a, b));
+        _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE + DP_AMX_TILE),
+                           _mm512_unpackhi_epi16(a, b));
+    }
+}
+
 /* Lines are rows of A. */
 DP_AMX_INLINE void dp_amx_split_rows(uint16_t *to, const struct dp_amx_floats *s)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
 
-    for (size_t i = 0; i < DP_AMX_SIDE; i++, to += DP_AMX_DEPTH) {
-        const struct dp_amx_parts p = dp_amx_split_line(s, i, mask);
-#pragma GCC unroll 3
-        for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-            _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE), p.part[k]);
-        }
+    for (size_t i = 0; i < DP_AMX_SIDE; i++) {
+        dp_amx_split_row(to, s, i, mask);
     }
 }
 
@@ -78,20 +108,8 @@ DP_AMX_INLINE void dp_amx_split_pairs(uint16_t *to, const struct dp_amx_floats *
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
 
-    for (size_t i = 0; i < DP_AMX_SIDE; i += 2, to += DP_AMX_DEPTH) {
-        const struct dp_amx_parts p = dp_amx_split_line(s, i, mask);
-        const struct dp_amx_parts q = dp_amx_split_line(s, i + 1, mask);
-#pragma GCC unroll 3
-        for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-            __m512i a = p.part[k], b = q.part[k];
-            if (ordered) {
-                a = _mm512_permutexvar_epi64(dp_amx_fours(), a);
-                b = _mm512_permutexvar_epi64(dp_amx_fours(), b);
-            }
-            _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE), _mm512_unpacklo_epi16(a, b));
-            _mm512_store_si512((void *)(to + k * DP_AMX_SQUARE + DP_AMX_TILE),
-                               _mm512_unpackhi_epi16(a, b));
-        }
+    for (size_t i = 0; i < DP_AMX_SIDE; i += 2) {
+        dp_amx_split_pair(to, s, i, mask, ordered);
     }
 }
 

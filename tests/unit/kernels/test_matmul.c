@@ -21,8 +21,9 @@ struct sizes {
     size_t m, n, k;
 };
 
-static const struct sizes sizes[] = {{1, 1, 1},    {1, 5, 3},    {4, 1, 7},   {5, 3, 1},
-                                     {16, 17, 18}, {33, 64, 31}, {70, 65, 9}, {2, 130, 65}};
+static const struct sizes sizes[] = {{1, 1, 1},     {1, 5, 3},    {4, 1, 7},   {5, 3, 1},
+                                     {16, 17, 18},  {33, 64, 31}, {70, 65, 9}, {2, 130, 65},
+                                     {35, 70, 1060} /* more than tiles take at a time */};
 
 /* [rows, columns + GAP] */
 static float *integers(size_t rows, size_t columns, uint32_t seed)

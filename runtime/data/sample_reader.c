@@ -174,7 +174,7 @@ static dp_status check_numbers(const struct dp_samples *s, enum dp_set set, size
     if (sum == 0.0f) {
         return DP_OK;
     }
-    while (bad + 1 < count && isfinite(x[bad])) {
+    while (isfinite(x[bad])) {
         bad++;
     }
     (void)snprintf(problem, sizeof(problem),

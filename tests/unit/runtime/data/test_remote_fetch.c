@@ -405,6 +405,20 @@ static void a_few_samples_to_look_at_copy_no_shard(void **state)
     dp_samples_close(samples);
 }
 
+static void blocks_that_are_looked_at_are_those_of_the_folder(void **state)
+{
+    const struct dp_shard_store_config there = from_server(), here = {.dir = packed};
+    struct dp_records *remote = NULL, *local = NULL;
+    (void)state;
+
+    assert_int_equal(dp_records_open(&there, &remote), DP_OK);
+    assert_int_equal(dp_records_open(&here, &local), DP_OK);
+    dp_records_look(remote, true);
+    assert_same_blocks(remote, local);
+    dp_records_close(remote);
+    dp_records_close(local);
+}
+
 static void copies_go_to_a_folder_of_the_users_where_none_is_named(void **state)
 {
     struct dp_shard_store_config there = from_server();
@@ -473,6 +487,7 @@ int main(void)
         cmocka_unit_test_setup(connections_of_many_threads_are_all_closed, obey_no_rule),
         cmocka_unit_test_setup(records_of_a_server_are_those_of_its_folder, obey_no_rule),
         cmocka_unit_test_setup(a_few_samples_to_look_at_copy_no_shard, obey_no_rule),
+        cmocka_unit_test_setup(blocks_that_are_looked_at_are_those_of_the_folder, obey_no_rule),
         cmocka_unit_test_setup(copies_go_to_a_folder_of_the_users_where_none_is_named,
                                obey_no_rule),
         cmocka_unit_test_setup(an_index_that_is_refused_halfway_leaves_nothing, obey_no_rule),

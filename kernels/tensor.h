@@ -21,7 +21,7 @@ static inline size_t dp_div_up(size_t value, size_t by)
     return (value + by - 1) / by;
 }
 
-static inline size_t dp_least(size_t a, size_t b)
+static inline size_t dp_smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }

@@ -115,11 +115,11 @@ DP_HOT static void split_part(void *arg, size_t begin, size_t end)
     struct tile tile;
 
     for (size_t first = begin; first < end; first += TALL) {
-        const size_t last = dp_least(first + TALL, end);
+        const size_t last = dp_smaller(first + TALL, end);
         for (tile.at = 0; tile.at < whole; tile.at += TILE) {
-            tile.width = dp_least(TILE, whole - tile.at);
+            tile.width = dp_smaller(TILE, whole - tile.at);
             for (tile.first = 0; tile.first < t->rank; tile.first += RANKS) {
-                tile.rank = dp_least(RANKS, t->rank - tile.first);
+                tile.rank = dp_smaller(RANKS, t->rank - tile.first);
                 copy_tile(t, &tile);
                 split_tile(t, &tile, first, last);
             }

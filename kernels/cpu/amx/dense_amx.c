@@ -26,7 +26,7 @@ struct plan {
 
 static size_t block_rows(const struct dp_dense_key *key)
 {
-    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : dp_least(key->rows, ROWS);
+    return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : dp_smaller(key->rows, ROWS);
 }
 
 static size_t steps_of(const struct dp_dense_key *key)
@@ -142,7 +142,7 @@ DP_AMX static void store_result(const struct plan *plan, const float *sums, size
 DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
                               size_t input)
 {
-    const size_t in = plan->call->key.in, lines = dp_least(plan->rows - sample, SIDE);
+    const size_t in = plan->call->key.in, lines = dp_smaller(plan->rows - sample, SIDE);
     uint16_t *to = (uint16_t *)plan->call->c + (plan->row + sample) * in + input;
     const __mmask32 mask = dp_amx_mask(in - input);
 
@@ -157,7 +157,7 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
 DP_AMX static void copy_part(const struct dp_dense_amx *call, float *sums, size_t unit,
                              size_t input, bool back)
 {
-    const size_t in = call->key.in, lines = dp_least(call->key.out - unit, SIDE);
+    const size_t in = call->key.in, lines = dp_smaller(call->key.out - unit, SIDE);
     const uint32_t mask = dp_amx_mask(in - input);
     float *c = (float *)call->c + unit * in + input;
 
@@ -229,7 +229,7 @@ DP_AMX static void compute_weights_block(const struct plan *plan, char *own, siz
 {
     uint16_t *weights = (uint16_t *)(void *)own;
     float *sums = (float *)(void *)(own + (size_t)STEPS * SQUARE * sizeof(uint16_t));
-    const size_t steps = dp_least(STEPS, plan->steps - step);
+    const size_t steps = dp_smaller(STEPS, plan->steps - step);
     struct dp_amx_ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
@@ -377,7 +377,7 @@ void dp_dense_amx(const struct dp_dense_amx *call, int threads)
                         .own = scratch + samples_bytes(key)};
 
     for (; plan.row < key->rows; plan.row += rows) {
-        plan.rows = dp_least(rows, key->rows - plan.row);
+        plan.rows = dp_smaller(rows, key->rows - plan.row);
         dp_parallel_parts(threads, sums_samples ? pack_columns : pack_part, &plan);
         dp_parallel_parts(threads, sums_samples ? compute_gradients : compute_part, &plan);
     }

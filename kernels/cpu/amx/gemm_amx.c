@@ -36,7 +36,7 @@ static bool turns_weights(const struct dp_matmul *p)
 
 static size_t block_rows(const struct dp_matmul *p)
 {
-    return sums_samples(p) ? p->k : dp_least(p->m, ROWS);
+    return sums_samples(p) ? p->k : dp_smaller(p->m, ROWS);
 }
 
 static size_t steps_of(const struct dp_matmul *p)
@@ -136,7 +136,7 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     const struct dp_matmul *p = &plan->call->product;
-    const size_t lines = dp_least(plan->rows - sample, SIDE);
+    const size_t lines = dp_smaller(plan->rows - sample, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + (plan->row + sample) * p->ldc + input;
 
@@ -154,7 +154,7 @@ DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, siz
                               size_t input)
 {
     const struct dp_matmul *p = &call->product;
-    const size_t lines = dp_least(p->m - unit, SIDE);
+    const size_t lines = dp_smaller(p->m - unit, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + unit * p->ldc + input;
 
@@ -178,7 +178,7 @@ static struct block block_after(const struct plan *plan, const struct block *b, 
     const struct block next = {same ? b->i : b->i + 1, same ? b->step + STEPS : 0, 0};
 
     return (struct block){next.i, next.step,
-                          next.i < end ? dp_least(STEPS, plan->steps - next.step) : 0};
+                          next.i < end ? dp_smaller(STEPS, plan->steps - next.step) : 0};
 }
 
 /* What panels of samples fetch a part each of. */
@@ -241,7 +241,7 @@ DP_AMX_INLINE void compute_blocks(const struct plan *plan, char *own, size_t beg
     float *sums =
         (float *)(void *)(own + own_cubes(&plan->call->product) * CUBE * sizeof(uint16_t));
     const size_t panels = dp_div_up(plan->rows, SIDE);
-    struct block b = {begin, 0, dp_least(STEPS, plan->steps)}, after;
+    struct block b = {begin, 0, dp_smaller(STEPS, plan->steps)}, after;
     struct dp_amx_splitting next = split_of(plan, &b, weights[0], 1);
 
     dp_amx_split_some(&next, next.pairs, turns);
@@ -401,7 +401,7 @@ void dp_gemm_amx(const struct dp_gemm *gemm, int threads)
                         .own = scratch + samples_bytes(p)};
 
     for (; plan.row < all; plan.row += rows) {
-        plan.rows = dp_least(rows, all - plan.row);
+        plan.rows = dp_smaller(rows, all - plan.row);
         dp_parallel_parts(threads, gradient ? pack_columns : pack_part, &plan);
         dp_parallel_parts(threads, gradient ? compute_gradients : compute_part, &plan);
     }

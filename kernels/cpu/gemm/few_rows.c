@@ -92,7 +92,7 @@ static void forward(const struct dp_matmul *p)
                                 size_t weight) = {dots_1, dots_2, dots_3, dots_4};
 
     for (size_t row = 0; row < p->m; row += TILE) {
-        dots[dp_least(p->m - row, TILE) - 1](p, row, 0);
+        dots[dp_smaller(p->m - row, TILE) - 1](p, row, 0);
     }
 }
 
@@ -155,7 +155,7 @@ TARGET static void back_columns(const struct dp_matmul *p, size_t column, size_t
 static void back_to_data(const struct dp_matmul *p)
 {
     for (size_t column = 0; column < p->n; column += COLUMNS) {
-        back_columns(p, column, dp_least(p->n - column, COLUMNS));
+        back_columns(p, column, dp_smaller(p->n - column, COLUMNS));
     }
 }
 

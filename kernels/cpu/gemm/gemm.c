@@ -52,12 +52,12 @@ static bool sums_samples(const struct dp_matmul *p)
 /* Of a block: how many samples, how many products of a sum. */
 static size_t most_rows(const struct dp_matmul *p)
 {
-    return sums_samples(p) ? p->m : dp_least(p->m, ROWS);
+    return sums_samples(p) ? p->m : dp_smaller(p->m, ROWS);
 }
 
 static size_t most_depth(const struct dp_matmul *p)
 {
-    return dp_least(p->k, sums_samples(p) ? ROWS : p->order_b == DP_TRANSPOSED ? DEPTH : COPIED);
+    return dp_smaller(p->k, sums_samples(p) ? ROWS : p->order_b == DP_TRANSPOSED ? DEPTH : COPIED);
 }
 
 /* Floats of packed samples; for each of the three products the largest block. */
@@ -146,9 +146,9 @@ static void run(const struct dp_gemm *gemm, int threads)
         .call = gemm, .packed = gemm->scratch, .own = gemm->scratch + packed_floats(p)};
 
     for (b.row = 0; b.row < p->m; b.row += rows) {
-        b.rows = dp_least(rows, p->m - b.row);
+        b.rows = dp_smaller(rows, p->m - b.row);
         for (b.at = 0; b.at < p->k; b.at += depth) {
-            b.depth = dp_least(depth, p->k - b.at);
+            b.depth = dp_smaller(depth, p->k - b.at);
             b.keep = p->keep != 0 || b.at > 0;
             b.last = b.at + b.depth == p->k;
             dp_parallel_parts(threads, pack_part, &b);

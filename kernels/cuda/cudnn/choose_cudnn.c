@@ -68,8 +68,9 @@ static size_t workspace_most(const struct dp_cudnn_chooser *c)
     size_t left = 0, total = 0;
 
     (void)cudaMemGetInfo(&left, &total);
-    return dp_least(left / WORKSPACE_PART,
-                    dp_least(WORKSPACE_MOST, images > WORKSPACE_FREE ? images : WORKSPACE_FREE));
+    return dp_smaller(
+        left / WORKSPACE_PART,
+        dp_smaller(WORKSPACE_MOST, images > WORKSPACE_FREE ? images : WORKSPACE_FREE));
 }
 
 static dp_status try_form(const struct dp_cudnn_chooser *c, const struct dp_cudnn_form *form,

@@ -227,7 +227,7 @@ static dp_status check_factors(const struct dp_cudnn_trial *t, const struct dp_c
     const size_t after = (w->padding + w->stride - 1) / w->stride;
     const size_t before = after * w->stride - w->padding;
     const struct probe p = probe_of(t, before, after);
-    const size_t count = dp_least(p.count, MOST);
+    const size_t count = dp_smaller(p.count, MOST);
     const cudaStream_t queue = dp_cuda_of(s)->queue;
     float found[MOST], wanted[MOST];
 

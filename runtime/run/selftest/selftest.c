@@ -84,8 +84,8 @@ static size_t batch_rows(const struct dp_run_job *job)
     const size_t lanes = (size_t)job->config->train.lanes;
     const size_t wanted = lanes > BATCH_ROWS ? lanes : BATCH_ROWS;
 
-    return dp_least(dp_least(wanted, (size_t)job->config->train.global_batch),
-                    job->data.train_count);
+    return dp_smaller(dp_smaller(wanted, (size_t)job->config->train.global_batch),
+                      job->data.train_count);
 }
 
 /* Copies the first rows of the first epoch, which a loader reads wherever they are. */
@@ -132,7 +132,7 @@ static size_t ref_rows(const struct dp_run_job *job)
     const double light = 8e9; /* operations of a forward */
     const size_t rows = (size_t)(light / fmax(job->model->flops, 1.0));
 
-    return dp_least(dp_least(DEVICE_ROWS, rows > 2 ? rows : 2), job->data.train_count);
+    return dp_smaller(dp_smaller(DEVICE_ROWS, rows > 2 ? rows : 2), job->data.train_count);
 }
 
 /* Of rank 0 alone. */
@@ -145,7 +145,8 @@ static dp_status check_model(struct dp_selftest *selftest)
 
     selftest->job->model->pairs = false; /* samples are taken as they are */
     selftest->rows = (struct dp_pass_rows){.images = images, .labels = labels, .count = rows};
-    status = status == DP_OK ? dp_gradient_check(selftest, dp_least(GRADIENT_ROWS, rows)) : status;
+    status =
+        status == DP_OK ? dp_gradient_check(selftest, dp_smaller(GRADIENT_ROWS, rows)) : status;
     status = status == DP_OK ? dp_device_check(selftest, rows) : status;
     dp_free(labels);
     dp_free(images);

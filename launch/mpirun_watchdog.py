@@ -59,10 +59,10 @@ RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
 BANNERS = (b"prterun detected that one or more processes", b"prterun noticed that process rank",
            b"prterun has exited due to process rank", b"MPI_ABORT was invoked on rank",
            b"is not tested for post-failure\n")
-# What it prints where more ranks than one have sent such a text.
+# What it prints where more ranks than one have sent such a text, on a busy machine with the time.
 MORE = b" more process"
 MORE_SENT = re.compile(
-    rb"\d+ more process(es)? ha(s|ve) sent help message help-mpi-(api|ft)\.txt / .*\n")
+    rb"\d+ more process(es)? ha(s|ve) sent help message help-mpi-(api|ft)\.txt(-[\d: -]+)? / .*\n")
 ABORT, CALLED = b"Abort(", b"): application called MPI_Abort("  # what MPICH prints for MPI_Abort
 # What PRRTE prints where a rank ends before it is told that the job does; and its begin.
 UNREACHED = re.compile(
@@ -120,15 +120,15 @@ def next_piece(kept, more):
 
 def copy_without_banner(source, target):
     """All that comes, at once but for what may be a banner, until nothing more can come. PRRTE ends
-    texts with a NUL, which may come after a line of a rank."""
+    texts with a NUL, which may come after a line of a rank, or with an empty line."""
     kept = b""  # the beginning of a banner, or of a line that may be left out; NULs before it
-    left_out = False  # the last piece was: a NUL may come after it
+    left_out = False  # the last piece was: its end may come after it
     while True:
         data = os.read(source, 65536)
         kept += data
         out = b""
         while kept:
-            bare = kept.lstrip(b"\0")
+            bare = kept.lstrip(b"\0\n" if left_out else b"\0")
             nuls = b"" if left_out else kept[: len(kept) - len(bare)]
             found = next_piece(bare, data) if bare else None if data else (b"", False)
             if found is None:

@@ -311,7 +311,9 @@ exit 78
     (path.parent / "prterun").touch(0o755)
     env["PRTE_MCA_prte_execute_quiet"] = "1"
     line += ("\0001 more process has sent help message help-mpi-api.txt / mpi-abort\n"
-             "\00012 more processes have sent help message help-mpi-ft.txt / module:untested:x\n")
+             "\00012 more processes have sent help message help-mpi-ft.txt / module:untested:x\n"
+             "1 more process has sent help message help-mpi-ft.txt-2026-03-01 09:47:22 / module:x\n"
+             "\n")
     for other in (f"{head}LOST in file x\n", "[", "[vm:1", "[vm:1]", "[1/3] done\n", head, "3",
                   "3 more process", "3 more processes have sent help message help-x.txt / a\n"):
         (harness.scratch / "text").write_text(f"lockstep: error\n{line}{other}")

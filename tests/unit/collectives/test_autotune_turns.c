@@ -78,10 +78,26 @@ static dp_status open_none(void *state, struct dp_group *group, size_t max_count
 
 static atomic_int turns_of_small, turns_of_large; /* buckets */
 
+enum { TURNS = 6 };
+
+/* Of a rank: whose its first turns were. */
+static _Thread_local char order[TURNS + 1];
+
+static void note_turn(char who)
+{
+    const size_t count = strlen(order);
+
+    if (count < TURNS) {
+        order[count] = who;
+        order[count + 1] = '\0';
+    }
+}
+
 static dp_status sum_quickly(void *state, struct dp_slice data, enum dp_keep keep)
 {
     (void)state;
     (void)keep;
+    note_turn('q');
     atomic_fetch_add(&turns_of_small, data.count == SMALL);
     atomic_fetch_add(&turns_of_large, data.count == LARGE);
     clock_ns -= MS / 4;
@@ -93,6 +109,7 @@ static dp_status sum_slowly(void *state, struct dp_slice data, enum dp_keep keep
     (void)state;
     (void)data;
     (void)keep;
+    note_turn('s');
     clock_ns += (uint64_t)100 * MS;
     return DP_OK;
 }
@@ -140,12 +157,14 @@ static struct dp_strategy_autotune_config config = {.now = look};
 static struct dp_strategy_autotune_result result; /* of rank 0 */
 static int seen;                                  /* its looks */
 static int beaten;                                /* its beats_between */
+static char turns[TURNS + 1];                     /* its order */
 
 static size_t measures(struct dp_group *group, const void *ordered)
 {
     struct dp_strategy_autotune_result mine;
 
     looks = 0;
+    order[0] = '\0';
     group->ordered = ordered != NULL;
     if (dp_strategy_autotune_run(group, &config, &mine) != DP_OK) {
         return 1;
@@ -154,6 +173,7 @@ static size_t measures(struct dp_group *group, const void *ordered)
         result = mine;
         seen = looks;
         beaten = beats_between;
+        memcpy(turns, order, sizeof(turns));
     }
     return 0;
 }
@@ -208,6 +228,26 @@ static void behind_one_that_dropped_out_all_have_their_turns(void **state)
     assert_null(strstr(result.why, ", ring about "));
     assert_non_null(strstr(result.why, ", slow about "));
     assert_true(atomic_load(&turns_of_small) > 0 && atomic_load(&turns_of_large) > 0);
+    dp_bucket_plan_destroy(plan);
+}
+
+/* It may have connected; but not one that takes a large part of the time. */
+static void a_short_first_turn_is_repeated(void **state)
+{
+    static const struct {
+        double budget_s;
+        const char *turns;
+    } cases[] = {{10.0, "qqssqs"}, {1.0, "qqsqs"}};
+    struct dp_bucket_plan *plan = planned();
+    (void)state;
+
+    wanted[0] = wanted[1] = true;
+    config.plan = plan;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        config.budget_s = cases[i].budget_s;
+        assert_int_equal(on_local_nodes(2, (const int[]){0, 1}, measures, NULL), 0);
+        assert_memory_equal(turns, cases[i].turns, strlen(cases[i].turns));
+    }
     dp_bucket_plan_destroy(plan);
 }
 
@@ -275,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(behind_one_that_dropped_out_all_have_their_turns),
+        cmocka_unit_test(a_short_first_turn_is_repeated),
         cmocka_unit_test(between_two_candidates_there_is_a_beat),
         cmocka_unit_test(with_a_compressor_the_tail_of_each_is_timed_twice),
         cmocka_unit_test(memory_that_lacks_is_named),

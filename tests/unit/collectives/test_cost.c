@@ -106,6 +106,18 @@ static void noise_moves_the_fit_by_no_more_than_itself(void **state)
     assert_true(beta > 1e-9 && beta < 1.1e-9);
 }
 
+/* No message takes less than no time: the best line through 0. */
+static void a_fit_has_no_start_below_0(void **state)
+{
+    const struct dp_curve bent = {.count = 3, .bytes = {1, 2, 4}, .seconds = {1, 3, 9}};
+    double alpha, beta;
+    (void)state;
+
+    dp_curve_fit(&bent, &alpha, &beta);
+    assert_true(alpha == 0.0);
+    assert_near(beta, (1.0 + 2.0 / 3 + 4.0 / 9) / (1.0 + 4.0 / 9 + 16.0 / 81));
+}
+
 static void a_curve_without_points_costs_nothing(void **state)
 {
     const struct dp_curve none = {.count = 0};
@@ -463,6 +475,7 @@ int main(void)
         cmocka_unit_test(planted_parameters_are_recovered),
         cmocka_unit_test(files_name_each_curve_once),
         cmocka_unit_test(noise_moves_the_fit_by_no_more_than_itself),
+        cmocka_unit_test(a_fit_has_no_start_below_0),
         cmocka_unit_test(a_curve_without_points_costs_nothing),
         cmocka_unit_test(a_curve_is_read_between_its_points_and_beyond),
         cmocka_unit_test(a_ring_costs_what_its_formula_says),

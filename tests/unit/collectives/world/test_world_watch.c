@@ -355,6 +355,30 @@ static void where_ranks_cannot_go_on_the_job_ends(void **state)
     }
 }
 
+static void who_ends_after_another_one_has_left_says_so(void **state)
+{
+    (void)state;
+
+    for (int gone = 0; gone < 2; gone++) {
+        struct dp_world *world = shrinking();
+        struct dp_world_loss loss;
+        (void)dp_world_shrink(world, 0, &loss);
+        if (gone) {
+            dp_group_leave(world->all, DP_ERR_NOMEM); /* the others are not reached */
+        } else {
+            world->all->size = 1;
+        }
+        dp_log_set_level(DP_LOG_DEBUG);
+        stderr_begin();
+        dp_world_destroy(world);
+        stderr_end();
+        dp_log_set_level(DP_LOG_INFO);
+        assert_int_equal(strstr(stderr_text, "another rank has left already") != NULL, gone);
+        assert_int_equal(dp_mem_live(), 0);
+        fake.calls[0] = '\0';
+    }
+}
+
 /* They have left the old world, so that nothing is left twice. */
 static void who_lacks_one_that_watches_those_that_are_left_ends_the_job(void **state)
 {
@@ -400,6 +424,7 @@ int main(void)
         cmocka_unit_test(as_many_go_on_as_lanes_can_be_divided_by),
         cmocka_unit_test(who_is_one_too_many_is_alone),
         cmocka_unit_test(where_ranks_cannot_go_on_the_job_ends),
+        cmocka_unit_test(who_ends_after_another_one_has_left_says_so),
         cmocka_unit_test(who_lacks_one_that_watches_those_that_are_left_ends_the_job),
     };
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <arpa/inet.h>
 #include <cmocka.h>
@@ -103,11 +104,27 @@ static void of_many_addresses_the_first_ones_are_taken(void **state)
                 DP_ENDPOINTS - 1);
 }
 
+/* Where nothing else is. */
+static void a_socket_may_be_file_0(void **state)
+{
+    static const char *const all[] = {"192.0.2.1", "192.0.2.2"};
+    const int kept = dup(STDIN_FILENO);
+    (void)state;
+
+    assert_true(kept >= 0);
+    assert_int_equal(close(STDIN_FILENO), 0);
+    have(all, 2);
+    check_order(all, 2);
+    assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(close(kept), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loopback_comes_last),
         cmocka_unit_test(of_many_addresses_the_first_ones_are_taken),
+        cmocka_unit_test(a_socket_may_be_file_0),
     };
 
     return cmocka_run_group_tests_name("endpoints", tests, NULL, NULL);

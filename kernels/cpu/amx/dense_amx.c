@@ -1,6 +1,6 @@
 #include "kernels/cpu/amx/dense_amx.h"
 
-#include "kernels/cpu/amx/squares_amx.h"
+#include "kernels/cpu/amx/pack_amx.h"
 #include "kernels/cpu/amx/sums_amx.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/tensor.h"
@@ -9,22 +9,22 @@
 
 enum {
     SIDE = DP_AMX_SIDE,
-    SQUARE = DP_AMX_SQUARE,
+    BLOCK = DP_AMX_BLOCK,
     TILE = DP_AMX_ROWS * DP_AMX_ROWS, /* floats of a tile of sums */
     SUMS = 4 * TILE,
-    ROWS = 256, /* samples of a block, where samples are not summed over */
-    STEPS = 4   /* squares of weights in the first cache */
+    ROWS = 256, /* samples of a chunk, where samples are not summed over */
+    STEPS = 4   /* blocks of weights in the first cache */
 };
 
 struct plan {
     const struct dp_dense_amx *call;
-    size_t row, rows; /* the samples of a block */
-    size_t steps;     /* squares along a sum */
+    size_t row, rows; /* the samples of a chunk */
+    size_t steps;     /* blocks along a sum */
     uint16_t *samples;
     char *own; /* threads' scratch */
 };
 
-static size_t block_rows(const struct dp_dense_key *key)
+static size_t chunk_rows(const struct dp_dense_key *key)
 {
     return key->use == DP_DENSE_BACKWARD_WEIGHTS ? key->rows : dp_smaller(key->rows, ROWS);
 }
@@ -40,13 +40,13 @@ static size_t steps_of(const struct dp_dense_key *key)
 static size_t samples_bytes(const struct dp_dense_key *key)
 {
     const size_t across = key->use == DP_DENSE_BACKWARD_WEIGHTS ? dp_div_up(key->in, SIDE)
-                                                                : dp_div_up(block_rows(key), SIDE);
+                                                                : dp_div_up(chunk_rows(key), SIDE);
 
-    return across * steps_of(key) * SQUARE * sizeof(uint16_t);
+    return across * steps_of(key) * BLOCK * sizeof(uint16_t);
 }
 
-/* A thread's: squares of weights, or of dy; and sums. */
-static size_t own_squares(const struct dp_dense_key *key)
+/* A thread's: blocks of weights, or of dy; and sums. */
+static size_t own_blocks(const struct dp_dense_key *key)
 {
     return key->use == DP_DENSE_BACKWARD_WEIGHTS ? steps_of(key) : STEPS;
 }
@@ -54,9 +54,9 @@ static size_t own_squares(const struct dp_dense_key *key)
 static size_t own_bytes(const struct dp_dense_key *key)
 {
     const size_t sums =
-        key->use == DP_DENSE_BACKWARD_WEIGHTS ? 1 : dp_div_up(block_rows(key), SIDE);
+        key->use == DP_DENSE_BACKWARD_WEIGHTS ? 1 : dp_div_up(chunk_rows(key), SIDE);
 
-    return own_squares(key) * SQUARE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
+    return own_blocks(key) * BLOCK * sizeof(uint16_t) + sums * SUMS * sizeof(float);
 }
 
 size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
@@ -64,14 +64,14 @@ size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
     return samples_bytes(key) + (size_t)threads * own_bytes(key);
 }
 
-/* ---- a square of sums ---- */
+/* ---- a block of sums ---- */
 
 DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t steps,
                                 const struct dp_amx_ahead *ahead)
 {
     const char *step = ahead->at;
 
-    for (size_t i = 0; i < steps; i++, a += SQUARE, b += SQUARE, step += ahead->step) {
+    for (size_t i = 0; i < steps; i++, a += BLOCK, b += BLOCK, step += ahead->step) {
         const char *at = step;
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 64);
@@ -142,26 +142,26 @@ DP_AMX static void store_result(const struct plan *plan, const float *sums, size
 DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
                               size_t input)
 {
-    const size_t in = plan->call->key.in, lines = dp_smaller(plan->rows - sample, SIDE);
+    const size_t in = plan->call->key.in, rows = dp_smaller(plan->rows - sample, SIDE);
     uint16_t *to = (uint16_t *)plan->call->c + (plan->row + sample) * in + input;
     const __mmask32 mask = dp_amx_mask(in - input);
 
-    for (size_t i = 0; i < lines; i++, sums += SIDE, to += in) {
+    for (size_t i = 0; i < rows; i++, sums += SIDE, to += in) {
         const __m512bh both =
             _mm512_cvtne2ps_pbh(_mm512_load_ps(sums + DP_AMX_ROWS), _mm512_load_ps(sums));
         _mm512_mask_storeu_epi16(to, mask, _mm512_permutexvar_epi64(dp_amx_fours(), (__m512i)both));
     }
 }
 
-/* The part that exists of a square of dw, from sums or to them. */
+/* The part that exists of a block of dw, from sums or to them. */
 DP_AMX static void copy_part(const struct dp_dense_amx *call, float *sums, size_t unit,
                              size_t input, bool back)
 {
-    const size_t in = call->key.in, lines = dp_smaller(call->key.out - unit, SIDE);
+    const size_t in = call->key.in, rows = dp_smaller(call->key.out - unit, SIDE);
     const uint32_t mask = dp_amx_mask(in - input);
     float *c = (float *)call->c + unit * in + input;
 
-    for (size_t i = 0; i < lines; i++, c += in) {
+    for (size_t i = 0; i < rows; i++, c += in) {
         for (size_t half = 0; half < 2; half++, sums += DP_AMX_ROWS) {
             const __mmask16 some = (__mmask16)(mask >> (half * DP_AMX_ROWS));
             float *at = c + half * DP_AMX_ROWS;
@@ -174,38 +174,38 @@ DP_AMX static void copy_part(const struct dp_dense_amx *call, float *sums, size_
     }
 }
 
-/* ---- y and dx: squares of weights, each for all samples of the block ---- */
+/* ---- y and dx: blocks of weights, each for all samples of the chunk ---- */
 
 static bool is_forward(const struct plan *plan)
 {
     return plan->call->key.use == DP_DENSE_FORWARD;
 }
 
-/* Squares of weights beside each other, of which each has sums of its own. */
+/* Blocks of weights beside each other, of which each has sums of its own. */
 static size_t across(const struct plan *plan)
 {
     return dp_div_up(is_forward(plan) ? plan->call->key.out : plan->call->key.in, SIDE);
 }
 
-/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
-static inline struct dp_amx_square weights_at(const struct plan *plan, size_t i, size_t step)
+/* Block `step` along the sums of units or inputs [32 i, 32 i + 32). */
+static inline struct dp_amx_block weights_at(const struct plan *plan, size_t i, size_t step)
 {
     const struct dp_dense_key *key = &plan->call->key;
-    const size_t line = (is_forward(plan) ? i : step) * SIDE;
+    const size_t row = (is_forward(plan) ? i : step) * SIDE;
     const size_t column = (is_forward(plan) ? step : i) * SIDE;
 
-    return (struct dp_amx_square){plan->call->b + line * key->in + column, key->in, key->out - line,
-                                  key->in - column};
+    return (struct dp_amx_block){plan->call->b + row * key->in + column, key->in, key->out - row,
+                                 key->in - column};
 }
 
 DP_AMX static void copy_weights(const struct plan *plan, uint16_t *to, size_t i, size_t step)
 {
-    struct dp_amx_square square = weights_at(plan, i, step);
+    struct dp_amx_block block = weights_at(plan, i, step);
 
     if (is_forward(plan)) {
-        dp_amx_rows(to, &square);
+        dp_amx_pack_a(to, &block);
     } else {
-        dp_amx_pairs(to, &square, false);
+        dp_amx_pack_b(to, &block, false);
     }
 }
 
@@ -225,18 +225,18 @@ static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t st
     return ahead;
 }
 
-DP_AMX static void compute_weights_block(const struct plan *plan, char *own, size_t i, size_t step)
+DP_AMX static void compute_strip(const struct plan *plan, char *own, size_t i, size_t step)
 {
     uint16_t *weights = (uint16_t *)(void *)own;
-    float *sums = (float *)(void *)(own + (size_t)STEPS * SQUARE * sizeof(uint16_t));
+    float *sums = (float *)(void *)(own + (size_t)STEPS * BLOCK * sizeof(uint16_t));
     const size_t steps = dp_smaller(STEPS, plan->steps - step);
     struct dp_amx_ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
-        copy_weights(plan, weights + k * SQUARE, i, step + k);
+        copy_weights(plan, weights + k * BLOCK, i, step + k);
     }
     for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
-        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * SQUARE;
+        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + step) * BLOCK;
         if (step == 0) {
             dp_amx_zero_sums();
         } else {
@@ -266,7 +266,7 @@ DP_AMX static void compute_part(void *context, int part, int parts)
     dp_amx_begin(&before);
     for (size_t i = begin; i < end; i++) {
         for (size_t step = 0; step < plan->steps; step += STEPS) {
-            compute_weights_block(plan, own, i, step);
+            compute_strip(plan, own, i, step);
         }
     }
     dp_amx_end(&before);
@@ -284,19 +284,19 @@ DP_AMX static void pack_part(void *context, int part, int parts)
     for (size_t panel = begin; panel < end; panel++) {
         for (size_t step = 0; step < plan->steps; step++) {
             const size_t row = panel * SIDE, column = step * SIDE;
-            const struct dp_amx_square square = {plan->call->a + (plan->row + row) * width + column,
-                                                 width, plan->rows - row, width - column};
-            uint16_t *to = plan->samples + (panel * plan->steps + step) * SQUARE;
+            const struct dp_amx_block block = {plan->call->a + (plan->row + row) * width + column,
+                                               width, plan->rows - row, width - column};
+            uint16_t *to = plan->samples + (panel * plan->steps + step) * BLOCK;
             if (is_forward(plan)) {
-                dp_amx_turned_rows(to, &square);
+                dp_amx_pack_b_transposed(to, &block);
             } else {
-                dp_amx_rows(to, &square);
+                dp_amx_pack_a(to, &block);
             }
         }
     }
 }
 
-/* ---- dw: squares of it, over all samples ---- */
+/* ---- dw: blocks of it, over all samples ---- */
 
 DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t unit, size_t input)
 {
@@ -304,7 +304,7 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     const size_t in = call->key.in;
     const bool whole = call->key.out - unit >= SIDE && in - input >= SIDE;
     const uint16_t *dy = (const uint16_t *)(void *)own;
-    float *part = (float *)(void *)(own + plan->steps * SQUARE * sizeof(uint16_t));
+    float *part = (float *)(void *)(own + plan->steps * BLOCK * sizeof(uint16_t));
     float *c = (float *)call->c + unit * in + input;
     const struct dp_amx_ahead none = {0};
 
@@ -316,7 +316,7 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     } else {
         dp_amx_zero_sums();
     }
-    add_products(dy, plan->samples + input / SIDE * plan->steps * SQUARE, plan->steps, &none);
+    add_products(dy, plan->samples + input / SIDE * plan->steps * BLOCK, plan->steps, &none);
     dp_amx_store_sums(whole ? c : part, whole ? in : SIDE);
     if (!whole) {
         copy_part(call, part, unit, input, false);
@@ -335,10 +335,9 @@ DP_AMX static void compute_gradients(void *context, int part, int parts)
     dp_amx_begin(&before);
     for (size_t unit = begin; unit < end; unit += SIDE) {
         for (size_t step = 0; step < plan->steps; step++) {
-            const struct dp_amx_square square = {plan->call->a + step * SIDE * key->out + unit,
-                                                 key->out, key->rows - step * SIDE,
-                                                 key->out - unit};
-            dp_amx_turned_columns((uint16_t *)(void *)own + step * SQUARE, &square);
+            const struct dp_amx_block block = {plan->call->a + step * SIDE * key->out + unit,
+                                               key->out, key->rows - step * SIDE, key->out - unit};
+            dp_amx_pack_a_transposed((uint16_t *)(void *)own + step * BLOCK, &block);
         }
         for (size_t input = 0; input < key->in; input += SIDE) {
             compute_gradient(plan, own, unit, input);
@@ -357,10 +356,10 @@ DP_AMX static void pack_columns(void *context, int part, int parts)
     dp_part(key->in, SIDE, part, parts, &begin, &end);
     for (size_t step = 0; step < plan->steps; step++) {
         for (size_t input = begin; input < end; input += SIDE) {
-            const struct dp_amx_square square = {plan->call->b + step * SIDE * key->in + input,
-                                                 key->in, key->rows - step * SIDE, key->in - input};
-            dp_amx_pairs(plan->samples + (input / SIDE * plan->steps + step) * SQUARE, &square,
-                         true);
+            const struct dp_amx_block block = {plan->call->b + step * SIDE * key->in + input,
+                                               key->in, key->rows - step * SIDE, key->in - input};
+            dp_amx_pack_b(plan->samples + (input / SIDE * plan->steps + step) * BLOCK, &block,
+                          true);
         }
     }
 }
@@ -369,7 +368,7 @@ void dp_dense_amx(const struct dp_dense_amx *call, int threads)
 {
     const struct dp_dense_key *key = &call->key;
     const bool sums_samples = key->use == DP_DENSE_BACKWARD_WEIGHTS;
-    const size_t rows = block_rows(key);
+    const size_t rows = chunk_rows(key);
     char *scratch = call->scratch;
     struct plan plan = {.call = call,
                         .steps = steps_of(key),

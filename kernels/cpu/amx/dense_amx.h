@@ -3,14 +3,14 @@
  *
  * A tile A holds numbers that are neighbours along the sum, and a tile B pairs of them. Samples, a
  * few hundred rows, are copied once into that order and stay in the second cache. Weights, which
- * do not fit there, are read once for each 256 samples, in squares of 32 by 32:
+ * do not fit there, are read once for each 256 samples, in blocks of 32 by 32:
  *
- *   c = a b'    result      32 rows of weights are A, samples B; sums are turned when they are
- *                           stored, with bias and relu. So weights need no turning
+ *   c = a b'    result      32 rows of weights are A, samples B; sums are transposed when they are
+ *                           stored, with bias and relu, so that weights need not be
  *   c = a b     back to x   pairs of rows of weights are B, samples A
  *   c = a' b    weights     32 columns of dy at a time are A, pairs of samples of x B
  *
- * A square of sums takes in all squares along its sum in their order; in the first two products it
+ * A block of sums takes in all blocks along its sum in their order; in the first two products it
  * is put aside between blocks of 128, as float32, so that weights stay in the first cache while all
  * samples meet them. Bits depend neither on threads nor, in the first two, on the number of rows.
  */

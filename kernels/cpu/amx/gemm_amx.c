@@ -9,17 +9,17 @@
 
 enum {
     SIDE = DP_AMX_SIDE,
-    SQUARE = DP_AMX_SQUARE,
-    CUBE = DP_AMX_CUBE,
+    BLOCK = DP_AMX_BLOCK,
+    SPLIT_BLOCK = DP_AMX_SPLIT_BLOCK,
     SUMS = SIDE * SIDE,
-    ROWS = 128, /* samples of a block, where samples are not summed over */
-    STEPS = 16  /* cubes of weights at a time, in the second cache; twice */
+    ROWS = 128, /* samples of a chunk, where samples are not summed over */
+    STEPS = 16  /* split blocks of weights at a time, in the second cache; twice */
 };
 
 struct plan {
     const struct dp_gemm *call;
-    size_t row, rows; /* the samples of a block */
-    size_t steps;     /* squares along a sum */
+    size_t row, rows; /* the samples of a chunk */
+    size_t steps;     /* blocks along a sum */
     uint16_t *samples;
     char *own; /* threads' scratch */
 };
@@ -29,12 +29,12 @@ static bool sums_samples(const struct dp_matmul *p)
     return p->order_a == DP_TRANSPOSED;
 }
 
-static bool turns_weights(const struct dp_matmul *p)
+static bool transposes_weights(const struct dp_matmul *p)
 {
     return p->order_b == DP_TRANSPOSED;
 }
 
-static size_t block_rows(const struct dp_matmul *p)
+static size_t chunk_rows(const struct dp_matmul *p)
 {
     return sums_samples(p) ? p->k : dp_smaller(p->m, ROWS);
 }
@@ -46,22 +46,22 @@ static size_t steps_of(const struct dp_matmul *p)
 
 static size_t samples_bytes(const struct dp_matmul *p)
 {
-    const size_t across = dp_div_up(sums_samples(p) ? p->n : block_rows(p), SIDE);
+    const size_t across = dp_div_up(sums_samples(p) ? p->n : chunk_rows(p), SIDE);
 
-    return across * steps_of(p) * CUBE * sizeof(uint16_t);
+    return across * steps_of(p) * SPLIT_BLOCK * sizeof(uint16_t);
 }
 
-/* A thread's: cubes of weights, or of dy; a cube that is turned; and sums. */
-static size_t own_cubes(const struct dp_matmul *p)
+/* A thread's: split blocks of weights, or of dy; one for transposing; and sums. */
+static size_t own_blocks(const struct dp_matmul *p)
 {
     return (sums_samples(p) ? steps_of(p) : (size_t)2 * STEPS) + 1;
 }
 
 static size_t own_bytes(const struct dp_matmul *p)
 {
-    const size_t sums = sums_samples(p) ? 1 : dp_div_up(block_rows(p), SIDE);
+    const size_t sums = sums_samples(p) ? 1 : dp_div_up(chunk_rows(p), SIDE);
 
-    return own_cubes(p) * CUBE * sizeof(uint16_t) + sums * SUMS * sizeof(float);
+    return own_blocks(p) * SPLIT_BLOCK * sizeof(uint16_t) + sums * SUMS * sizeof(float);
 }
 
 bool dp_gemm_amx_can(const struct dp_matmul *p)
@@ -76,15 +76,16 @@ size_t dp_gemm_amx_bytes(const struct dp_matmul *p, int threads)
 
 /* ---- weights in parts ---- */
 
-/* Square `step` along the sums of units or inputs [32 i, 32 i + 32). */
-static inline struct dp_amx_floats weights_at(const struct plan *plan, size_t i, size_t step)
+/* Block `step` along the sums of units or inputs [32 i, 32 i + 32). */
+static inline struct dp_amx_float_block weights_at(const struct plan *plan, size_t i, size_t step)
 {
     const struct dp_matmul *p = &plan->call->product;
-    const bool turns = turns_weights(p);
-    const size_t line = (turns ? i : step) * SIDE, column = (turns ? step : i) * SIDE;
+    const bool transposes = transposes_weights(p);
+    const size_t row = (transposes ? i : step) * SIDE, column = (transposes ? step : i) * SIDE;
 
-    return (struct dp_amx_floats){p->b + line * p->ldb + column, p->ldb,
-                                  (turns ? p->n : p->k) - line, (turns ? p->k : p->n) - column};
+    return (struct dp_amx_float_block){p->b + row * p->ldb + column, p->ldb,
+                                       (transposes ? p->n : p->k) - row,
+                                       (transposes ? p->k : p->n) - column};
 }
 
 /* ---- results ---- */
@@ -136,11 +137,11 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     const struct dp_matmul *p = &plan->call->product;
-    const size_t lines = dp_smaller(plan->rows - sample, SIDE);
+    const size_t rows = dp_smaller(plan->rows - sample, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + (plan->row + sample) * p->ldc + input;
 
-    for (size_t i = 0; i < lines; i++, sums += SIDE, to += p->ldc) {
+    for (size_t i = 0; i < rows; i++, sums += SIDE, to += p->ldc) {
         const __m512i a = _mm512_load_si512(sums), b = _mm512_load_si512(sums + DP_AMX_ROWS);
         store_row(plan->call, to, (__mmask16)mask,
                   _mm512_castsi512_ps(_mm512_permutex2var_epi64(a, low, b)), _mm512_setzero_ps());
@@ -149,109 +150,112 @@ DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t
     }
 }
 
-/* The part that exists of a square of dw. */
+/* The part that exists of a block of dw. */
 DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, size_t unit,
                               size_t input)
 {
     const struct dp_matmul *p = &call->product;
-    const size_t lines = dp_smaller(p->m - unit, SIDE);
+    const size_t rows = dp_smaller(p->m - unit, SIDE);
     const uint32_t mask = dp_amx_mask(p->n - input);
     float *to = p->c + unit * p->ldc + input;
 
-    for (size_t i = 0; i < lines; i++, sums += SIDE, to += p->ldc) {
+    for (size_t i = 0; i < rows; i++, sums += SIDE, to += p->ldc) {
         store_row(call, to, (__mmask16)mask, _mm512_load_ps(sums), _mm512_setzero_ps());
         store_row(call, to + DP_AMX_ROWS, (__mmask16)(mask >> DP_AMX_ROWS),
                   _mm512_load_ps(sums + DP_AMX_ROWS), _mm512_setzero_ps());
     }
 }
 
-/* ---- y and dx: squares of weights, each for all samples of the block ---- */
+/* ---- y and dx: blocks of weights, each for all samples of the chunk ---- */
 
-/* A row of up to STEPS squares of weights: units or inputs [32 i, 32 i + 32). */
-struct block {
+/* Up to STEPS blocks of weights, one after the other along the sums: units or inputs
+ * [32 i, 32 i + 32). */
+struct strip {
     size_t i, step, steps; /* steps 0: there is none */
 };
 
-static struct block block_after(const struct plan *plan, const struct block *b, size_t end)
+static struct strip strip_after(const struct plan *plan, const struct strip *s, size_t end)
 {
-    const bool same = b->step + STEPS < plan->steps;
-    const struct block next = {same ? b->i : b->i + 1, same ? b->step + STEPS : 0, 0};
+    const bool same = s->step + STEPS < plan->steps;
+    const struct strip next = {same ? s->i : s->i + 1, same ? s->step + STEPS : 0, 0};
 
-    return (struct block){next.i, next.step,
+    return (struct strip){next.i, next.step,
                           next.i < end ? dp_smaller(STEPS, plan->steps - next.step) : 0};
 }
 
 /* What panels of samples fetch a part each of. */
-static struct dp_amx_ahead ahead_of(const struct plan *plan, const struct block *b)
+static struct dp_amx_ahead ahead_of(const struct plan *plan, const struct strip *s)
 {
     const struct dp_matmul *p = &plan->call->product;
     const size_t row = p->ldb * sizeof(float);
     struct dp_amx_ahead ahead = {.row = row};
 
-    if (b->steps > 0) {
-        ahead.at = (const char *)weights_at(plan, b->i, b->step).from;
-        ahead.step = turns_weights(p) ? SIDE * sizeof(float) : SIDE * row;
+    if (s->steps > 0) {
+        ahead.at = (const char *)weights_at(plan, s->i, s->step).from;
+        ahead.step = transposes_weights(p) ? SIDE * sizeof(float) : SIDE * row;
         ahead.rows = dp_div_up(SIDE, dp_div_up(plan->rows, SIDE));
     }
     return ahead;
 }
 
-/* With all calls that multiply a block, these squares are split, too. */
-static struct dp_amx_splitting split_of(const struct plan *plan, const struct block *b,
+/* With all calls that multiply a strip, these blocks are split, too. */
+static struct dp_amx_splitting split_of(const struct plan *plan, const struct strip *s,
                                         uint16_t *to, size_t products)
 {
     return (struct dp_amx_splitting){
         .to = to,
-        .square = weights_at(plan, b->i, b->step),
-        .squares = b->steps,
-        .pairs = dp_div_up(b->steps * SIDE / 2, products),
+        .block = weights_at(plan, s->i, s->step),
+        .blocks = s->steps,
+        .pairs = dp_div_up(s->steps * SIDE / 2, products),
     };
 }
 
-DP_AMX_INLINE void compute_block(const struct plan *plan, const struct block *b,
+DP_AMX_INLINE void compute_strip(const struct plan *plan, const struct strip *s,
                                  const uint16_t *weights, float *sums, struct dp_amx_ahead ahead,
-                                 struct dp_amx_splitting *next, bool turns)
+                                 struct dp_amx_splitting *next, bool transposes)
 {
-    const bool last = b->step + b->steps == plan->steps;
+    const bool last = s->step + s->steps == plan->steps;
 
     for (size_t row = 0; row < plan->rows; row += SIDE, sums += SUMS) {
-        const uint16_t *samples = plan->samples + (row / SIDE * plan->steps + b->step) * CUBE;
-        if (b->step == 0) {
+        const uint16_t *samples =
+            plan->samples + (row / SIDE * plan->steps + s->step) * SPLIT_BLOCK;
+        if (s->step == 0) {
             dp_amx_zero_sums();
         } else {
             dp_amx_load_sums(sums, SIDE);
         }
-        dp_amx_add_products(turns ? weights : samples, turns ? samples : weights, samples, b->steps,
-                            &ahead, next, turns);
+        dp_amx_add_products(transposes ? weights : samples, transposes ? samples : weights, samples,
+                            s->steps, &ahead, next, transposes);
         dp_amx_store_sums(sums, SIDE);
         ahead.at += ahead.rows * ahead.row;
-        if (last && turns) {
-            store_result(plan, sums, row, b->i * SIDE);
+        if (last && transposes) {
+            store_result(plan, sums, row, s->i * SIDE);
         } else if (last) {
-            store_back(plan, sums, row, b->i * SIDE);
+            store_back(plan, sums, row, s->i * SIDE);
         }
     }
 }
 
-/* While a block is multiplied, the next one is split, and the one after that fetched. */
-DP_AMX_INLINE void compute_blocks(const struct plan *plan, char *own, size_t begin, size_t end,
-                                  bool turns)
+/* While a strip is multiplied, the next one is split, and the one after that fetched. */
+DP_AMX_INLINE void compute_strips(const struct plan *plan, char *own, size_t begin, size_t end,
+                                  bool transposes)
 {
-    uint16_t *weights[] = {(uint16_t *)(void *)own, (uint16_t *)(void *)own + (size_t)STEPS * CUBE};
+    uint16_t *weights[] = {(uint16_t *)(void *)own,
+                           (uint16_t *)(void *)own + (size_t)STEPS * SPLIT_BLOCK};
     float *sums =
-        (float *)(void *)(own + own_cubes(&plan->call->product) * CUBE * sizeof(uint16_t));
+        (float *)(void *)(own + own_blocks(&plan->call->product) * SPLIT_BLOCK * sizeof(uint16_t));
     const size_t panels = dp_div_up(plan->rows, SIDE);
-    struct block b = {begin, 0, dp_smaller(STEPS, plan->steps)}, after;
-    struct dp_amx_splitting next = split_of(plan, &b, weights[0], 1);
+    struct strip s = {begin, 0, dp_smaller(STEPS, plan->steps)}, after;
+    struct dp_amx_splitting next = split_of(plan, &s, weights[0], 1);
 
-    dp_amx_split_some(&next, next.pairs, turns);
-    for (int at = 0; b.steps > 0; b = after, at = 1 - at) {
-        after = block_after(plan, &b, end);
-        const struct block fetched = block_after(plan, &after, end);
+    dp_amx_split_some(&next, next.pairs, transposes);
+    for (int at = 0; s.steps > 0; s = after, at = 1 - at) {
+        after = strip_after(plan, &s, end);
+        const struct strip fetched = strip_after(plan, &after, end);
         if (after.steps > 0) {
-            next = split_of(plan, &after, weights[1 - at], panels * b.steps * DP_AMX_PRODUCTS);
+            next = split_of(plan, &after, weights[1 - at], panels * s.steps * DP_AMX_PRODUCTS);
         }
-        compute_block(plan, &b, weights[at], sums, ahead_of(plan, &fetched), &next, turns);
+        compute_strip(plan, &s, weights[at], sums, ahead_of(plan, &fetched), &next, transposes);
     }
 }
 
@@ -268,38 +272,38 @@ DP_AMX static void compute_part(void *context, int part, int parts)
         return;
     }
     dp_amx_begin(&before);
-    if (turns_weights(p)) {
-        compute_blocks(plan, own, begin, end, true);
+    if (transposes_weights(p)) {
+        compute_strips(plan, own, begin, end, true);
     } else {
-        compute_blocks(plan, own, begin, end, false);
+        compute_strips(plan, own, begin, end, false);
     }
     dp_amx_end(&before);
 }
 
-/* `turned`: room for a cube. */
-DP_AMX static void pack_square(const struct plan *plan, uint16_t *to,
-                               const struct dp_amx_floats *square, uint16_t *turned)
+/* `room`: for a split block. */
+DP_AMX static void pack_block(const struct plan *plan, uint16_t *to,
+                              const struct dp_amx_float_block *block, uint16_t *room)
 {
     const bool columns = sums_samples(&plan->call->product);
 
-    dp_amx_split_rows(turned, square);
+    dp_amx_split_a(room, block);
     for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        const struct dp_amx_square part = {turned + k * SQUARE, SIDE, SIDE, SIDE};
+        const struct dp_amx_block part = {room + k * BLOCK, SIDE, SIDE, SIDE};
         if (columns) {
-            dp_amx_turned_columns(to + k * SQUARE, &part);
+            dp_amx_pack_a_transposed(to + k * BLOCK, &part);
         } else {
-            dp_amx_turned_rows(to + k * SQUARE, &part);
+            dp_amx_pack_b_transposed(to + k * BLOCK, &part);
         }
     }
 }
 
-/* A thread's room for a cube that is turned. */
-static uint16_t *turned_of(const struct plan *plan, int part)
+/* A thread's room for transposing a split block. */
+static uint16_t *room_of(const struct plan *plan, int part)
 {
     const struct dp_matmul *p = &plan->call->product;
 
     return (uint16_t *)(void *)(plan->own + (size_t)part * own_bytes(p)) +
-           (own_cubes(p) - 1) * CUBE;
+           (own_blocks(p) - 1) * SPLIT_BLOCK;
 }
 
 /* Panels of 32 samples. */
@@ -313,19 +317,19 @@ DP_AMX static void pack_part(void *context, int part, int parts)
     for (size_t panel = begin; panel < end; panel++) {
         for (size_t step = 0; step < plan->steps; step++) {
             const size_t row = panel * SIDE, column = step * SIDE;
-            const struct dp_amx_floats square = {p->a + (plan->row + row) * p->lda + column, p->lda,
-                                                 plan->rows - row, p->k - column};
-            uint16_t *to = plan->samples + (panel * plan->steps + step) * CUBE;
-            if (turns_weights(p)) {
-                pack_square(plan, to, &square, turned_of(plan, part));
+            const struct dp_amx_float_block block = {p->a + (plan->row + row) * p->lda + column,
+                                                     p->lda, plan->rows - row, p->k - column};
+            uint16_t *to = plan->samples + (panel * plan->steps + step) * SPLIT_BLOCK;
+            if (transposes_weights(p)) {
+                pack_block(plan, to, &block, room_of(plan, part));
             } else {
-                dp_amx_split_rows(to, &square);
+                dp_amx_split_a(to, &block);
             }
         }
     }
 }
 
-/* ---- dw: squares of it, over all samples ---- */
+/* ---- dw: blocks of it, over all samples ---- */
 
 DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t unit, size_t input)
 {
@@ -333,8 +337,8 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     const struct dp_matmul *p = &call->product;
     const bool whole = p->m - unit >= SIDE && p->n - input >= SIDE && p->keep == 0;
     const uint16_t *dy = (const uint16_t *)(void *)own;
-    const uint16_t *x = plan->samples + input / SIDE * plan->steps * CUBE;
-    float *part = (float *)(void *)(own + own_cubes(p) * CUBE * sizeof(uint16_t));
+    const uint16_t *x = plan->samples + input / SIDE * plan->steps * SPLIT_BLOCK;
+    float *part = (float *)(void *)(own + own_blocks(p) * SPLIT_BLOCK * sizeof(uint16_t));
     float *c = p->c + unit * p->ldc + input;
     const struct dp_amx_ahead none = {0};
     struct dp_amx_splitting nothing = {0};
@@ -359,10 +363,10 @@ DP_AMX static void compute_gradients(void *context, int part, int parts)
     dp_amx_begin(&before);
     for (size_t unit = begin; unit < end; unit += SIDE) {
         for (size_t step = 0; step < plan->steps; step++) {
-            const struct dp_amx_floats square = {p->a + step * SIDE * p->lda + unit, p->lda,
-                                                 p->k - step * SIDE, p->m - unit};
-            pack_square(plan, (uint16_t *)(void *)own + step * CUBE, &square,
-                        turned_of(plan, part));
+            const struct dp_amx_float_block block = {p->a + step * SIDE * p->lda + unit, p->lda,
+                                                     p->k - step * SIDE, p->m - unit};
+            pack_block(plan, (uint16_t *)(void *)own + step * SPLIT_BLOCK, &block,
+                       room_of(plan, part));
         }
         for (size_t input = 0; input < p->n; input += SIDE) {
             compute_gradient(plan, own, unit, input);
@@ -381,10 +385,10 @@ DP_AMX static void pack_columns(void *context, int part, int parts)
     dp_part(p->n, SIDE, part, parts, &begin, &end);
     for (size_t step = 0; step < plan->steps; step++) {
         for (size_t input = begin; input < end; input += SIDE) {
-            const struct dp_amx_floats square = {p->b + step * SIDE * p->ldb + input, p->ldb,
-                                                 p->k - step * SIDE, p->n - input};
-            dp_amx_split_pairs(plan->samples + (input / SIDE * plan->steps + step) * CUBE, &square,
-                               true);
+            const struct dp_amx_float_block block = {p->b + step * SIDE * p->ldb + input, p->ldb,
+                                                     p->k - step * SIDE, p->n - input};
+            dp_amx_split_b(plan->samples + (input / SIDE * plan->steps + step) * SPLIT_BLOCK,
+                           &block, true);
         }
     }
 }
@@ -393,7 +397,7 @@ void dp_gemm_amx(const struct dp_gemm *gemm, int threads)
 {
     const struct dp_matmul *p = &gemm->product;
     const bool gradient = sums_samples(p);
-    const size_t rows = block_rows(p), all = gradient ? p->k : p->m;
+    const size_t rows = chunk_rows(p), all = gradient ? p->k : p->m;
     char *scratch = (char *)(void *)gemm->scratch;
     struct plan plan = {.call = gemm,
                         .steps = steps_of(p),

@@ -9,8 +9,8 @@
  * test_matmul. Numbers below 2^-110 lose bits, since tiles take what is subnormal as 0; a sum with
  * an infinity, or a number above 3.39e38, is no number, since that meets parts that are 0.
  *
- * Samples are packed and stay in the second cache, weights are read once for each block of samples,
- * as in dense_amx.h, whose squares and orders these are. Bits do not depend on threads, nor on how
+ * Samples are packed and stay in the second cache, weights are read once for each chunk of samples,
+ * as in dense_amx.h, whose blocks and orders these are. Bits do not depend on threads, nor on how
  * many rows and columns are computed together.
  */
 #ifndef DP_KERNELS_CPU_AMX_GEMM_AMX_H

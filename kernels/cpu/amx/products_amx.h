@@ -1,51 +1,51 @@
 /*
- * products_amx.h - sums of products of squares in parts (parts_amx.h), which are cubes then: of the
- * nine products of parts those six that a float32 sum can see. Tiles multiply beside vectors, which
- * split other squares meanwhile.
+ * products_amx.h - sums of products of split blocks (split_amx.h): of the nine products of parts
+ * those six that a float32 sum can see. Tiles multiply beside vectors, which split other blocks
+ * meanwhile.
  */
 #ifndef DP_KERNELS_CPU_AMX_PRODUCTS_AMX_H
 #define DP_KERNELS_CPU_AMX_PRODUCTS_AMX_H
 
-#include "kernels/cpu/amx/parts_amx.h"
+#include "kernels/cpu/amx/split_amx.h"
 #include "kernels/cpu/amx/sums_amx.h"
 
 #if DP_AMX_CODE
 
 enum {
-    DP_AMX_SECOND = DP_AMX_SQUARE, /* where the parts of a cube begin */
-    DP_AMX_THIRD = 2 * DP_AMX_SQUARE,
+    DP_AMX_SECOND = DP_AMX_BLOCK, /* where the parts of a split block begin */
+    DP_AMX_THIRD = 2 * DP_AMX_BLOCK,
     DP_AMX_PRODUCTS = 6
 };
 
-/* Squares beside each other that become cubes one after the other. */
+/* Blocks beside each other, which are split one after the other. */
 struct dp_amx_splitting {
-    uint16_t *to;                /* the next cube */
-    struct dp_amx_floats square; /* the next one */
-    size_t line;                 /* of the square, even */
-    size_t squares;              /* that are left, with this one */
-    size_t pairs;                /* of lines, after each product */
+    uint16_t *to;                    /* the next split block */
+    struct dp_amx_float_block block; /* the next one */
+    size_t row;                      /* of the block, even */
+    size_t blocks;                   /* that are left, with this one */
+    size_t pairs;                    /* of rows, after each product */
 };
 
-/* `along`: the squares are in the same lines, which are rows of A; else they are one below the
+/* `along`: the blocks are in the same rows, which are rows of A; else they are one below the
  * other, and their columns those of B. */
 DP_AMX_INLINE void dp_amx_split_some(struct dp_amx_splitting *s, size_t pairs, bool along)
 {
-    for (size_t k = 0; k < pairs && s->squares > 0; k++) {
-        struct dp_amx_floats *square = &s->square;
-        const __mmask32 mask = dp_amx_mask(square->columns);
+    for (size_t k = 0; k < pairs && s->blocks > 0; k++) {
+        struct dp_amx_float_block *block = &s->block;
+        const __mmask32 mask = dp_amx_mask(block->columns);
         if (along) {
-            dp_amx_split_row(s->to, square, s->line, mask);
-            dp_amx_split_row(s->to, square, s->line + 1, mask);
+            dp_amx_split_row_of_a(s->to, block, s->row, mask);
+            dp_amx_split_row_of_a(s->to, block, s->row + 1, mask);
         } else {
-            dp_amx_split_pair(s->to, square, s->line, mask, false);
+            dp_amx_split_rows_of_b(s->to, block, s->row, mask, false);
         }
-        s->line += 2;
-        if (s->line == DP_AMX_SIDE && --s->squares > 0) {
-            s->line = 0;
-            s->to += DP_AMX_CUBE;
-            square->from += along ? DP_AMX_SIDE : DP_AMX_SIDE * square->ld;
-            square->columns -= along ? DP_AMX_SIDE : 0;
-            square->lines -= along ? 0 : DP_AMX_SIDE;
+        s->row += 2;
+        if (s->row == DP_AMX_SIDE && --s->blocks > 0) {
+            s->row = 0;
+            s->to += DP_AMX_SPLIT_BLOCK;
+            block->from += along ? DP_AMX_SIDE : DP_AMX_SIDE * block->ld;
+            block->columns -= along ? DP_AMX_SIDE : 0;
+            block->rows -= along ? 0 : DP_AMX_SIDE;
         }
     }
 }
@@ -105,9 +105,10 @@ DP_AMX_INLINE void dp_amx_add_products(const uint16_t *a, const uint16_t *b, con
 {
     const char *step = ahead->at;
 
-    for (size_t i = 0; i < steps; i++, a += DP_AMX_CUBE, b += DP_AMX_CUBE, step += ahead->step) {
+    for (size_t i = 0; i < steps;
+         i++, a += DP_AMX_SPLIT_BLOCK, b += DP_AMX_SPLIT_BLOCK, step += ahead->step) {
         const char *at = step;
-        far += DP_AMX_CUBE;
+        far += DP_AMX_SPLIT_BLOCK;
         _tile_loadd(4, a + DP_AMX_THIRD, 64);
         _tile_loadd(6, b, 64);
         _tile_loadd(7, b + DP_AMX_TILE, 64);

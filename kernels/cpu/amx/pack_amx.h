@@ -1,10 +1,10 @@
 /*
- * squares_amx.h - copies of 32 x 32 bfloats of a matrix into two tiles, one after the other, for
- * the products of dense layers. Lines are `ld` apart; what a matrix lacks of 32 lines or columns
+ * pack_amx.h - copies of 32 x 32 bfloats of a matrix into two tiles, one after the other, for
+ * the products of dense layers. Rows are `ld` apart; what a matrix lacks of 32 rows or columns
  * is 0.
  */
-#ifndef DP_KERNELS_CPU_AMX_SQUARES_AMX_H
-#define DP_KERNELS_CPU_AMX_SQUARES_AMX_H
+#ifndef DP_KERNELS_CPU_AMX_PACK_AMX_H
+#define DP_KERNELS_CPU_AMX_PACK_AMX_H
 
 #include <stddef.h>
 
@@ -14,12 +14,11 @@
 
 #define DP_AMX_INLINE DP_AMX static inline __attribute__((always_inline))
 
-enum { DP_AMX_SIDE = 2 * DP_AMX_ROWS, DP_AMX_SQUARE = 2 * DP_AMX_TILE /* bfloats */ };
+enum { DP_AMX_SIDE = 2 * DP_AMX_ROWS, DP_AMX_BLOCK = 2 * DP_AMX_TILE /* bfloats */ };
 
-struct dp_amx_square {
+struct dp_amx_block {
     const uint16_t *from;
-    size_t ld, lines,
-        columns; /* lines and columns: those that are left; more than 32 count as 32 */
+    size_t ld, rows, columns; /* those that are left; more than 32 count as 32 */
 };
 
 DP_AMX_INLINE __mmask32 dp_amx_mask(size_t count)
@@ -27,25 +26,25 @@ DP_AMX_INLINE __mmask32 dp_amx_mask(size_t count)
     return count < DP_AMX_SIDE ? ((__mmask32)1 << count) - 1 : ~(__mmask32)0;
 }
 
-DP_AMX_INLINE __m512i dp_amx_line(const struct dp_amx_square *s, size_t i, __mmask32 mask)
+DP_AMX_INLINE __m512i dp_amx_row(const struct dp_amx_block *s, size_t i, __mmask32 mask)
 {
-    return i < s->lines ? _mm512_maskz_loadu_epi16(mask, s->from + i * s->ld)
-                        : _mm512_setzero_si512();
+    return i < s->rows ? _mm512_maskz_loadu_epi16(mask, s->from + i * s->ld)
+                       : _mm512_setzero_si512();
 }
 
-/* Lines are rows of A. */
-DP_AMX_INLINE void dp_amx_rows(uint16_t *to, const struct dp_amx_square *s)
+/* Rows are rows of A. */
+DP_AMX_INLINE void dp_amx_pack_a(uint16_t *to, const struct dp_amx_block *s)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
 
 #pragma GCC unroll 32
     for (size_t i = 0; i < DP_AMX_SIDE; i++) {
-        _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), dp_amx_line(s, i, mask));
+        _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), dp_amx_row(s, i, mask));
     }
 }
 
-/* Lines are columns of B. */
-DP_AMX_INLINE void dp_amx_turned_rows(uint16_t *to, const struct dp_amx_square *s)
+/* Rows are columns of B. */
+DP_AMX_INLINE void dp_amx_pack_b_transposed(uint16_t *to, const struct dp_amx_block *s)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
     __m512i v[DP_AMX_ROWS];
@@ -53,7 +52,7 @@ DP_AMX_INLINE void dp_amx_turned_rows(uint16_t *to, const struct dp_amx_square *
     for (size_t tile = 0; tile < 2; tile++, to += DP_AMX_TILE) {
 #pragma GCC unroll 16
         for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-            v[i] = dp_amx_line(s, tile * DP_AMX_ROWS + i, mask);
+            v[i] = dp_amx_row(s, tile * DP_AMX_ROWS + i, mask);
         }
         dp_amx_transpose(v);
 #pragma GCC unroll 16
@@ -63,7 +62,7 @@ DP_AMX_INLINE void dp_amx_turned_rows(uint16_t *to, const struct dp_amx_square *
     }
 }
 
-/* Columns, four at a time, in the order in which pairing lines puts columns 0 to 15 into the first
+/* Columns, four at a time, in the order in which pairing rows puts columns 0 to 15 into the first
  * vector. Also its inverse. */
 DP_AMX_INLINE __m512i dp_amx_fours(void)
 {
@@ -72,13 +71,13 @@ DP_AMX_INLINE __m512i dp_amx_fours(void)
 
 /* Columns are columns of B: tile 0 has columns 0 to 15 if `ordered`, else 0 to 3, 8 to 11, 16 to 19
  * and 24 to 27, which costs half as much. */
-DP_AMX_INLINE void dp_amx_pairs(uint16_t *to, const struct dp_amx_square *s, bool ordered)
+DP_AMX_INLINE void dp_amx_pack_b(uint16_t *to, const struct dp_amx_block *s, bool ordered)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
 
 #pragma GCC unroll 16
     for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-        __m512i a = dp_amx_line(s, 2 * i, mask), b = dp_amx_line(s, 2 * i + 1, mask);
+        __m512i a = dp_amx_row(s, 2 * i, mask), b = dp_amx_row(s, 2 * i + 1, mask);
         if (ordered) {
             a = _mm512_permutexvar_epi64(dp_amx_fours(), a);
             b = _mm512_permutexvar_epi64(dp_amx_fours(), b);
@@ -90,15 +89,15 @@ DP_AMX_INLINE void dp_amx_pairs(uint16_t *to, const struct dp_amx_square *s, boo
 }
 
 /* Columns are rows of A. */
-DP_AMX_INLINE void dp_amx_turned_columns(uint16_t *to, const struct dp_amx_square *s)
+DP_AMX_INLINE void dp_amx_pack_a_transposed(uint16_t *to, const struct dp_amx_block *s)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
     __m512i low[DP_AMX_ROWS], high[DP_AMX_ROWS];
 
 #pragma GCC unroll 16
     for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-        const __m512i a = _mm512_permutexvar_epi64(dp_amx_fours(), dp_amx_line(s, 2 * i, mask));
-        const __m512i b = _mm512_permutexvar_epi64(dp_amx_fours(), dp_amx_line(s, 2 * i + 1, mask));
+        const __m512i a = _mm512_permutexvar_epi64(dp_amx_fours(), dp_amx_row(s, 2 * i, mask));
+        const __m512i b = _mm512_permutexvar_epi64(dp_amx_fours(), dp_amx_row(s, 2 * i + 1, mask));
         low[i] = _mm512_unpacklo_epi16(a, b);
         high[i] = _mm512_unpackhi_epi16(a, b);
     }

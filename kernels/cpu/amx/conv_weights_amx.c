@@ -176,12 +176,12 @@ DP_AMX static void multiply_two(const struct dp_amx_pixels *p, const struct work
     for (size_t at = work->begin; at < work->end; at++) {
         _tile_loadd(4, c.x + set[0].at, pitch[0]);
         _tile_loadd(6, c.dy, 64);
-        _tile_dpbf16ps(0, 4, 6);
+        DP_AMX_MULTIPLY(0, 4, 6);
         _tile_loadd(7, c.dy + p->steps * TILE, 64);
-        _tile_dpbf16ps(1, 4, 7);
+        DP_AMX_MULTIPLY(1, 4, 7);
         _tile_loadd(5, c.x + set[1].at, pitch[1]);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        DP_AMX_MULTIPLY(2, 5, 6);
+        DP_AMX_MULTIPLY(3, 5, 7);
         advance(p, &c);
     }
     store_sums(work);
@@ -199,13 +199,13 @@ DP_AMX static void multiply_one(const struct dp_amx_pixels *p, const struct work
     for (size_t at = work->begin; at < work->end; at++) {
         _tile_loadd(6, c.dy, 64);
         _tile_loadd(4, c.x + set[0].at, pitch[0]);
-        _tile_dpbf16ps(0, 4, 6);
+        DP_AMX_MULTIPLY(0, 4, 6);
         _tile_loadd(5, c.x + set[1].at, pitch[1]);
-        _tile_dpbf16ps(1, 5, 6);
+        DP_AMX_MULTIPLY(1, 5, 6);
         _tile_loadd(4, c.x + set[2].at, pitch[2]);
-        _tile_dpbf16ps(2, 4, 6);
+        DP_AMX_MULTIPLY(2, 4, 6);
         _tile_loadd(5, c.x + set[3].at, pitch[3]);
-        _tile_dpbf16ps(3, 5, 6);
+        DP_AMX_MULTIPLY(3, 5, 6);
         advance(p, &c);
     }
     store_sums(work);

@@ -66,8 +66,14 @@ size_t dp_dense_amx_bytes(const struct dp_dense_key *key, int threads)
 
 /* ---- a block of sums ---- */
 
+/* What is fetched into the second cache: in each step `rows` cache lines, `row` bytes apart. */
+struct ahead {
+    const char *at;
+    size_t step, row, rows;
+};
+
 DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t steps,
-                                const struct dp_amx_ahead *ahead)
+                                const struct ahead *ahead)
 {
     const char *step = ahead->at;
 
@@ -75,15 +81,15 @@ DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t ste
         const char *at = step;
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 64);
-        _tile_dpbf16ps(0, 4, 6);
+        DP_AMX_MULTIPLY(0, 4, 6);
         for (size_t k = 0; k < ahead->rows; k++, at += ahead->row) {
             _mm_prefetch(at, _MM_HINT_T1);
         }
         _tile_loadd(7, b + DP_AMX_TILE, 64);
-        _tile_dpbf16ps(1, 4, 7);
+        DP_AMX_MULTIPLY(1, 4, 7);
         _tile_loadd(5, a + DP_AMX_TILE, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        DP_AMX_MULTIPLY(2, 5, 6);
+        DP_AMX_MULTIPLY(3, 5, 7);
     }
 }
 
@@ -211,11 +217,11 @@ DP_AMX static void copy_weights(const struct plan *plan, uint16_t *to, size_t i,
 
 /* The weights that come after these; panels of samples fetch a part each. Beyond the last ones is
  * nothing to fetch, which does no harm. */
-static struct dp_amx_ahead ahead_of(const struct plan *plan, size_t i, size_t step)
+static struct ahead ahead_of(const struct plan *plan, size_t i, size_t step)
 {
     const size_t panels = dp_div_up(plan->rows, SIDE), row = plan->call->key.in * sizeof(uint16_t);
     const bool same = step + STEPS < plan->steps, last = i + 1 == across(plan);
-    struct dp_amx_ahead ahead = {
+    struct ahead ahead = {
         .step = is_forward(plan) ? SIDE * sizeof(uint16_t) : SIDE * row,
         .row = row,
         .rows = same || !last ? dp_div_up(SIDE, panels) : 0,
@@ -230,7 +236,7 @@ DP_AMX static void compute_strip(const struct plan *plan, char *own, size_t i, s
     uint16_t *weights = (uint16_t *)(void *)own;
     float *sums = (float *)(void *)(own + (size_t)STEPS * BLOCK * sizeof(uint16_t));
     const size_t steps = dp_smaller(STEPS, plan->steps - step);
-    struct dp_amx_ahead ahead = ahead_of(plan, i, step);
+    struct ahead ahead = ahead_of(plan, i, step);
 
     for (size_t k = 0; k < steps; k++) {
         copy_weights(plan, weights + k * BLOCK, i, step + k);
@@ -306,7 +312,7 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     const uint16_t *dy = (const uint16_t *)(void *)own;
     float *part = (float *)(void *)(own + plan->steps * BLOCK * sizeof(uint16_t));
     float *c = (float *)call->c + unit * in + input;
-    const struct dp_amx_ahead none = {0};
+    const struct ahead none = {0};
 
     if (!whole && call->adds) {
         copy_part(call, part, unit, input, true);

@@ -9,7 +9,6 @@
 
 enum {
     SIDE = DP_AMX_SIDE,
-    BLOCK = DP_AMX_BLOCK,
     SPLIT_BLOCK = DP_AMX_SPLIT_BLOCK,
     SUMS = SIDE * SIDE,
     ROWS = 128, /* samples of a chunk, where samples are not summed over */
@@ -130,36 +129,13 @@ DP_AMX static void store_result(const struct plan *plan, const float *sums, size
     }
 }
 
-/* dx of 32 samples and inputs; of sums, four columns at a time are in another order. */
-DP_AMX static void store_back(const struct plan *plan, const float *sums, size_t sample,
-                              size_t input)
+/* Up to 32 rows and columns of c, which are left of it; of dx, or a part of a block of dw. */
+DP_AMX static void store_block(const struct dp_gemm *call, float *to, const float *sums,
+                               size_t rows, size_t columns)
 {
-    const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
-    const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    const struct dp_matmul *p = &plan->call->product;
-    const size_t rows = dp_smaller(plan->rows - sample, SIDE);
-    const uint32_t mask = dp_amx_mask(p->n - input);
-    float *to = p->c + (plan->row + sample) * p->ldc + input;
+    const uint32_t mask = dp_amx_mask(columns);
 
-    for (size_t i = 0; i < rows; i++, sums += SIDE, to += p->ldc) {
-        const __m512i a = _mm512_load_si512(sums), b = _mm512_load_si512(sums + DP_AMX_ROWS);
-        store_row(plan->call, to, (__mmask16)mask,
-                  _mm512_castsi512_ps(_mm512_permutex2var_epi64(a, low, b)), _mm512_setzero_ps());
-        store_row(plan->call, to + DP_AMX_ROWS, (__mmask16)(mask >> DP_AMX_ROWS),
-                  _mm512_castsi512_ps(_mm512_permutex2var_epi64(a, high, b)), _mm512_setzero_ps());
-    }
-}
-
-/* The part that exists of a block of dw. */
-DP_AMX static void store_part(const struct dp_gemm *call, const float *sums, size_t unit,
-                              size_t input)
-{
-    const struct dp_matmul *p = &call->product;
-    const size_t rows = dp_smaller(p->m - unit, SIDE);
-    const uint32_t mask = dp_amx_mask(p->n - input);
-    float *to = p->c + unit * p->ldc + input;
-
-    for (size_t i = 0; i < rows; i++, sums += SIDE, to += p->ldc) {
+    for (size_t i = 0; i < dp_smaller(rows, SIDE); i++, sums += SIDE, to += call->product.ldc) {
         store_row(call, to, (__mmask16)mask, _mm512_load_ps(sums), _mm512_setzero_ps());
         store_row(call, to + DP_AMX_ROWS, (__mmask16)(mask >> DP_AMX_ROWS),
                   _mm512_load_ps(sums + DP_AMX_ROWS), _mm512_setzero_ps());
@@ -183,21 +159,6 @@ static struct strip strip_after(const struct plan *plan, const struct strip *s, 
                           next.i < end ? dp_smaller(STEPS, plan->steps - next.step) : 0};
 }
 
-/* What panels of samples fetch a part each of. */
-static struct dp_amx_ahead ahead_of(const struct plan *plan, const struct strip *s)
-{
-    const struct dp_matmul *p = &plan->call->product;
-    const size_t row = p->ldb * sizeof(float);
-    struct dp_amx_ahead ahead = {.row = row};
-
-    if (s->steps > 0) {
-        ahead.at = (const char *)weights_at(plan, s->i, s->step).from;
-        ahead.step = transposes_weights(p) ? SIDE * sizeof(float) : SIDE * row;
-        ahead.rows = dp_div_up(SIDE, dp_div_up(plan->rows, SIDE));
-    }
-    return ahead;
-}
-
 /* With all calls that multiply a strip, these blocks are split, too. */
 static struct dp_amx_splitting split_of(const struct plan *plan, const struct strip *s,
                                         uint16_t *to, size_t products)
@@ -211,7 +172,7 @@ static struct dp_amx_splitting split_of(const struct plan *plan, const struct st
 }
 
 DP_AMX_INLINE void compute_strip(const struct plan *plan, const struct strip *s,
-                                 const uint16_t *weights, float *sums, struct dp_amx_ahead ahead,
+                                 const uint16_t *weights, float *sums,
                                  struct dp_amx_splitting *next, bool transposes)
 {
     const bool last = s->step + s->steps == plan->steps;
@@ -225,18 +186,20 @@ DP_AMX_INLINE void compute_strip(const struct plan *plan, const struct strip *s,
             dp_amx_load_sums(sums, SIDE);
         }
         dp_amx_add_products(transposes ? weights : samples, transposes ? samples : weights, samples,
-                            s->steps, &ahead, next, transposes);
+                            s->steps, next, transposes);
         dp_amx_store_sums(sums, SIDE);
-        ahead.at += ahead.rows * ahead.row;
         if (last && transposes) {
             store_result(plan, sums, row, s->i * SIDE);
         } else if (last) {
-            store_back(plan, sums, row, s->i * SIDE);
+            const struct dp_matmul *p = &plan->call->product;
+            const size_t input = s->i * SIDE;
+            store_block(plan->call, p->c + (plan->row + row) * p->ldc + input, sums,
+                        plan->rows - row, p->n - input);
         }
     }
 }
 
-/* While a strip is multiplied, the next one is split, and the one after that fetched. */
+/* While a strip is multiplied, the next one is split. */
 DP_AMX_INLINE void compute_strips(const struct plan *plan, char *own, size_t begin, size_t end,
                                   bool transposes)
 {
@@ -251,11 +214,10 @@ DP_AMX_INLINE void compute_strips(const struct plan *plan, char *own, size_t beg
     dp_amx_split_some(&next, next.pairs, transposes);
     for (int at = 0; s.steps > 0; s = after, at = 1 - at) {
         after = strip_after(plan, &s, end);
-        const struct strip fetched = strip_after(plan, &after, end);
         if (after.steps > 0) {
             next = split_of(plan, &after, weights[1 - at], panels * s.steps * DP_AMX_PRODUCTS);
         }
-        compute_strip(plan, &s, weights[at], sums, ahead_of(plan, &fetched), &next, transposes);
+        compute_strip(plan, &s, weights[at], sums, &next, transposes);
     }
 }
 
@@ -278,23 +240,6 @@ DP_AMX static void compute_part(void *context, int part, int parts)
         compute_strips(plan, own, begin, end, false);
     }
     dp_amx_end(&before);
-}
-
-/* `room`: for a split block. */
-DP_AMX static void pack_block(const struct plan *plan, uint16_t *to,
-                              const struct dp_amx_float_block *block, uint16_t *room)
-{
-    const bool columns = sums_samples(&plan->call->product);
-
-    dp_amx_split_a(room, block);
-    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        const struct dp_amx_block part = {room + k * BLOCK, SIDE, SIDE, SIDE};
-        if (columns) {
-            dp_amx_pack_a_transposed(to + k * BLOCK, &part);
-        } else {
-            dp_amx_pack_b_transposed(to + k * BLOCK, &part);
-        }
-    }
 }
 
 /* A thread's room for transposing a split block. */
@@ -321,7 +266,9 @@ DP_AMX static void pack_part(void *context, int part, int parts)
                                                      p->lda, plan->rows - row, p->k - column};
             uint16_t *to = plan->samples + (panel * plan->steps + step) * SPLIT_BLOCK;
             if (transposes_weights(p)) {
-                pack_block(plan, to, &block, room_of(plan, part));
+                uint16_t *room = room_of(plan, part);
+                dp_amx_split_a(room, &block);
+                dp_amx_transpose_parts(to, room);
             } else {
                 dp_amx_split_a(to, &block);
             }
@@ -340,14 +287,13 @@ DP_AMX static void compute_gradient(const struct plan *plan, char *own, size_t u
     const uint16_t *x = plan->samples + input / SIDE * plan->steps * SPLIT_BLOCK;
     float *part = (float *)(void *)(own + own_blocks(p) * SPLIT_BLOCK * sizeof(uint16_t));
     float *c = p->c + unit * p->ldc + input;
-    const struct dp_amx_ahead none = {0};
     struct dp_amx_splitting nothing = {0};
 
     dp_amx_zero_sums();
-    dp_amx_add_products(dy, x, x, plan->steps, &none, &nothing, false);
+    dp_amx_add_products(dy, x, x, plan->steps, &nothing, false);
     dp_amx_store_sums(whole ? c : part, whole ? p->ldc : SIDE);
     if (!whole) {
-        store_part(call, part, unit, input);
+        store_block(call, c, part, p->m - unit, p->n - input);
     }
 }
 
@@ -356,6 +302,7 @@ DP_AMX static void compute_gradients(void *context, int part, int parts)
     const struct plan *plan = context;
     const struct dp_matmul *p = &plan->call->product;
     char *own = plan->own + (size_t)part * own_bytes(p);
+    uint16_t *room = room_of(plan, part);
     struct dp_amx_shape before;
     size_t begin, end;
 
@@ -365,8 +312,8 @@ DP_AMX static void compute_gradients(void *context, int part, int parts)
         for (size_t step = 0; step < plan->steps; step++) {
             const struct dp_amx_float_block block = {p->a + step * SIDE * p->lda + unit, p->lda,
                                                      p->k - step * SIDE, p->m - unit};
-            pack_block(plan, (uint16_t *)(void *)own + step * SPLIT_BLOCK, &block,
-                       room_of(plan, part));
+            dp_amx_split_b(room, &block);
+            dp_amx_transpose_parts((uint16_t *)(void *)own + step * SPLIT_BLOCK, room);
         }
         for (size_t input = 0; input < p->n; input += SIDE) {
             compute_gradient(plan, own, unit, input);
@@ -388,7 +335,7 @@ DP_AMX static void pack_columns(void *context, int part, int parts)
             const struct dp_amx_float_block block = {p->b + step * SIDE * p->ldb + input, p->ldb,
                                                      p->k - step * SIDE, p->n - input};
             dp_amx_split_b(plan->samples + (input / SIDE * plan->steps + step) * SPLIT_BLOCK,
-                           &block, true);
+                           &block);
         }
     }
 }

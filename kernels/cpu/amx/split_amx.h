@@ -1,7 +1,10 @@
 /*
- * split_amx.h - copies of 32 x 32 floats of a matrix into tiles of bfloats, three blocks after one
- * another: the nearest bfloats, the nearest to what is left, and the same again. The orders are
- * those of pack_amx.h.
+ * split_amx.h - 32 x 32 floats of a matrix as tiles of bfloats: x is the sum of three, of 8 bits
+ * each, in three blocks after one another. The first is x rounded, the second what that leaves,
+ * rounded, and the third the rest, which is exact but for numbers below 2^-110.
+ *
+ * Numbers 16 apart along a sum are a pair, not neighbours as in pack_amx.h: so a pair comes of the
+ * same lane of two vectors. The order along a sum is free, if A and B have the same.
  */
 #ifndef DP_KERNELS_CPU_AMX_SPLIT_AMX_H
 #define DP_KERNELS_CPU_AMX_SPLIT_AMX_H
@@ -19,75 +22,75 @@ struct dp_amx_float_block {
     size_t ld, rows, columns; /* those that are left; more than 32 count as 32 */
 };
 
-/* 32 neighbours. */
+/* The parts of 16 pairs. */
 struct dp_amx_parts {
     __m512i part[DP_AMX_PARTS];
 };
 
-/* Floats of the lower, or of the upper 16 bfloats. */
-DP_AMX_INLINE __m512 dp_amx_half(__m512i bfloats, int upper)
+/* The nearest bfloat, as a float. */
+DP_AMX_INLINE __m512i dp_amx_rounded(__m512 x)
 {
-    const __m256i half =
-        upper != 0 ? _mm512_extracti64x4_epi64(bfloats, 1) : _mm512_castsi512_si256(bfloats);
+    const __m512i half = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    return _mm512_and_si512(half, _mm512_set1_epi32(-0x10000));
 }
 
-DP_AMX_INLINE struct dp_amx_parts dp_amx_split(__m512 lower, __m512 upper)
+DP_AMX_INLINE struct dp_amx_parts dp_amx_split(__m512 x, __m512 y)
 {
+    const __m512i upper = _mm512_set1_epi32(-0x10000);
     struct dp_amx_parts p = {{_mm512_setzero_si512()}};
 
-#pragma GCC unroll 3
-    for (int i = 0; i < DP_AMX_PARTS; i++) {
-        p.part[i] = (__m512i)_mm512_cvtne2ps_pbh(upper, lower);
-        lower = _mm512_sub_ps(lower, dp_amx_half(p.part[i], 0));
-        upper = _mm512_sub_ps(upper, dp_amx_half(p.part[i], 1));
+#pragma GCC unroll 2
+    for (int i = 0; i < DP_AMX_PARTS - 1; i++) {
+        const __m512i a = dp_amx_rounded(x), b = dp_amx_rounded(y);
+        p.part[i] = _mm512_or_si512(_mm512_srli_epi32(a, 16), b);
+        x = _mm512_sub_ps(x, _mm512_castsi512_ps(a));
+        y = _mm512_sub_ps(y, _mm512_castsi512_ps(b));
     }
+    /* The rest of y may be below what a bfloat can be: its other bits are not x's. */
+    p.part[DP_AMX_PARTS - 1] =
+        _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(x), 16),
+                                  _mm512_castps_si512(y), upper, 0xf8); /* a | (b & c) */
     return p;
 }
 
-DP_AMX_INLINE struct dp_amx_parts dp_amx_split_row(const struct dp_amx_float_block *s, size_t i,
-                                                   __mmask32 mask)
+DP_AMX_INLINE void dp_amx_store_parts(uint16_t *to, const struct dp_amx_parts *p)
 {
-    const __mmask32 some = i < s->rows ? mask : 0;
-    const float *from = s->from + (i < s->rows ? i * s->ld : 0);
+#pragma GCC unroll 3
+    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
+        _mm512_store_si512((void *)(to + k * DP_AMX_BLOCK), p->part[k]);
+    }
+}
 
-    return dp_amx_split(
-        _mm512_maskz_loadu_ps((__mmask16)some, from),
-        _mm512_maskz_loadu_ps((__mmask16)(some >> DP_AMX_ROWS), from + DP_AMX_ROWS));
+/* Half of a row: 16 floats from `column`. */
+DP_AMX_INLINE __m512 dp_amx_half_row(const struct dp_amx_float_block *s, size_t i, size_t column,
+                                     __mmask32 mask)
+{
+    const __mmask32 some = i < s->rows ? mask >> column : 0;
+
+    return _mm512_maskz_loadu_ps((__mmask16)some, s->from + (i < s->rows ? i * s->ld : 0) + column);
 }
 
 /* Row i of a block whose rows are rows of A. */
 DP_AMX_INLINE void dp_amx_split_row_of_a(uint16_t *to, const struct dp_amx_float_block *s, size_t i,
                                          __mmask32 mask)
 {
-    const struct dp_amx_parts p = dp_amx_split_row(s, i, mask);
+    const struct dp_amx_parts p =
+        dp_amx_split(dp_amx_half_row(s, i, 0, mask), dp_amx_half_row(s, i, DP_AMX_ROWS, mask));
 
-    to += i * DP_AMX_DEPTH;
-#pragma GCC unroll 3
-    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        _mm512_store_si512((void *)(to + k * DP_AMX_BLOCK), p.part[k]);
-    }
+    dp_amx_store_parts(to + i * DP_AMX_DEPTH, &p);
 }
 
-/* Rows i and i + 1 of a block whose columns are columns of B; i is even. */
+/* Rows i and i + 16 of a block whose columns are columns of B. */
 DP_AMX_INLINE void dp_amx_split_rows_of_b(uint16_t *to, const struct dp_amx_float_block *s,
-                                          size_t i, __mmask32 mask, bool ordered)
+                                          size_t i, __mmask32 mask)
 {
-    const struct dp_amx_parts p = dp_amx_split_row(s, i, mask);
-    const struct dp_amx_parts q = dp_amx_split_row(s, i + 1, mask);
-
-    to += i / 2 * DP_AMX_DEPTH;
-#pragma GCC unroll 3
-    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        __m512i a = p.part[k], b = q.part[k];
-        if (ordered) {
-            a = _mm512_permutexvar_epi64(dp_amx_fours(), a);
-            b = _mm512_permutexvar_epi64(dp_amx_fours(), b);
-        }
-        _mm512_store_si512((void *)(to + k * DP_AMX_BLOCK), _mm512_unpacklo_epi16(a, b));
-        _mm512_store_si512((void *)(to + k * DP_AMX_BLOCK + DP_AMX_TILE),
-                           _mm512_unpackhi_epi16(a, b));
+#pragma GCC unroll 2
+    for (size_t tile = 0; tile < 2; tile++) {
+        const size_t column = tile * DP_AMX_ROWS;
+        const struct dp_amx_parts p = dp_amx_split(
+            dp_amx_half_row(s, i, column, mask), dp_amx_half_row(s, i + DP_AMX_ROWS, column, mask));
+        dp_amx_store_parts(to + tile * DP_AMX_TILE + i * DP_AMX_DEPTH, &p);
     }
 }
 
@@ -101,14 +104,32 @@ DP_AMX_INLINE void dp_amx_split_a(uint16_t *to, const struct dp_amx_float_block 
     }
 }
 
-/* Columns are columns of B, in the order of dp_amx_pack_b() if `ordered`, or in that of its
- * pairs. */
-DP_AMX_INLINE void dp_amx_split_b(uint16_t *to, const struct dp_amx_float_block *s, bool ordered)
+/* Columns are columns of B. */
+DP_AMX_INLINE void dp_amx_split_b(uint16_t *to, const struct dp_amx_float_block *s)
 {
     const __mmask32 mask = dp_amx_mask(s->columns);
 
-    for (size_t i = 0; i < DP_AMX_SIDE; i += 2) {
-        dp_amx_split_rows_of_b(to, s, i, mask, ordered);
+    for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+        dp_amx_split_rows_of_b(to, s, i, mask);
+    }
+}
+
+/* Tiles of A become those of B whose columns were its rows, and the other way round. */
+DP_AMX_INLINE void dp_amx_transpose_parts(uint16_t *to, const uint16_t *from)
+{
+    for (size_t tile = 0; tile < (size_t)2 * DP_AMX_PARTS; tile++) {
+        __m512i v[DP_AMX_ROWS];
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            v[i] = _mm512_load_si512((const void *)(from + i * DP_AMX_DEPTH));
+        }
+        dp_amx_transpose(v);
+#pragma GCC unroll 16
+        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+            _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), v[i]);
+        }
+        from += DP_AMX_TILE;
+        to += DP_AMX_TILE;
     }
 }
 

@@ -1,6 +1,5 @@
 /*
- * sums_amx.h - a block of 32 x 32 sums in tiles 0 to 3, and what is fetched while it grows; for
- * the products of dense layers.
+ * sums_amx.h - a block of 32 x 32 sums in tiles 0 to 3, for the products of dense layers.
  */
 #ifndef DP_KERNELS_CPU_AMX_SUMS_AMX_H
 #define DP_KERNELS_CPU_AMX_SUMS_AMX_H
@@ -10,12 +9,6 @@
 #include "kernels/cpu/amx/pack_amx.h"
 
 #if DP_AMX_CODE
-
-/* What is fetched into the second cache: in each step `rows` cache lines, `row` bytes apart. */
-struct dp_amx_ahead {
-    const char *at;
-    size_t step, row, rows;
-};
 
 /* Rows of sums are `row` floats apart. */
 DP_AMX_INLINE void dp_amx_load_sums(const float *sums, size_t row)

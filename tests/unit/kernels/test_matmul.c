@@ -445,6 +445,34 @@ static void what_is_infinite_does_not_become_finite(void **state)
     each_of_ours(check_infinity);
 }
 
+/* Split into parts of 8 bits, two numbers of a sum share a lane, and the last part of what is very
+ * small has more bits than that. */
+static void check_tiny(void)
+{
+    enum { SIDE = 32, HALF = SIDE / 2 };
+    float x[SIDE], unit[SIDE * SIDE] = {0}, y[2][SIDE] = {{0}};
+    struct dp_matmul p = {y[0], x, unit, DP_PLAIN, DP_PLAIN, 1, SIDE, SIDE, SIDE, SIDE, SIDE, 0.0f};
+
+    for (size_t i = 0; i < SIDE; i++) {
+        x[i] = i < HALF ? 1.0f + 0x1p-9f + 0x1p-23f : ldexpf(0xabcdefp-23f, -119);
+        unit[i * SIDE + i] = 1.0f;
+    }
+    multiply_ours(1, &p);
+    p = (struct dp_matmul){y[1], unit, x, DP_PLAIN, DP_PLAIN, SIDE, 1, SIDE, SIDE, 1, 1, 0.0f};
+    multiply_ours(1, &p);
+    for (size_t i = 0; i < SIDE; i++) {
+        for (size_t side = 0; side < 2; side++) {
+            assert_true(i < HALF ? y[side][i] == x[i] : fabsf(y[side][i]) < 1e-35f);
+        }
+    }
+}
+
+static void tiny_numbers_leave_others_as_they_are(void **state)
+{
+    (void)state;
+    each_of_ours(check_tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +485,7 @@ int main(void)
         cmocka_unit_test(relu_keeps_what_is_no_number),
         cmocka_unit_test(our_errors_are_no_larger_than_those_of_plain_sums),
         cmocka_unit_test(what_is_infinite_does_not_become_finite),
+        cmocka_unit_test(tiny_numbers_leave_others_as_they_are),
     };
 
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);

@@ -10,9 +10,8 @@
 #include "kernels/cpu/onednn/prepared_onednn.h"
 
 enum {
-    ROUNDS = 15,   /* of measuring; the median counts */
-    LEAST = 32,    /* rows and columns of weights: smaller products are not worth measuring */
-    SMALL = 0x3f01 /* 0.5 as bfloat16, and twice as float32 */
+    ROUNDS = 15, /* of measuring; the median counts */
+    LEAST = 32   /* rows and columns of weights: smaller products are not worth measuring */
 };
 
 static const double MARGIN = 0.05; /* of the time of theirs */
@@ -87,16 +86,13 @@ static dp_status measure(struct dp_stream *s, const struct dp_dense_key *key,
     const size_t y = dp_round_up(key->rows * key->out * sizeof(float), DP_MEM_ALIGN);
     const size_t w = dp_round_up(key->in * key->out * sizeof(float), DP_MEM_ALIGN);
     char *block = dp_mem_arena(DP_MEM_LIBRARY, x + y + w + most_bytes(ways));
-    uint16_t *numbers = (uint16_t *)(void *)block;
     dp_status status;
 
     if (block == NULL) {
         return DP_FAIL(DP_ERR_NOMEM, "memory to measure a dense layer with");
     }
     char *const at[3] = {block, block + x, block + x + y}; /* x, y, w */
-    for (size_t i = 0; i < (x + y + w) / sizeof(*numbers); i++) {
-        numbers[i] = SMALL;
-    }
+    dp_onednn_fill((uint16_t *)(void *)block, (x + y + w) / sizeof(uint16_t));
     const struct dp_dense_arrays arrays = {
         .c = at[key->use == DP_DENSE_FORWARD         ? 1
                 : key->use == DP_DENSE_BACKWARD_DATA ? 0

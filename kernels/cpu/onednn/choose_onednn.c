@@ -14,10 +14,9 @@
 #include "kernels/ref/window.h"
 
 enum {
-    MOST = 8,       /* implementations of one convolution that are measured */
-    ROUNDS = 7,     /* of measuring; the fastest counts */
-    ENOUGH_MS = 40, /* no further round for one convolution after so long */
-    SMALL = 0x3f01  /* 0.5 as bfloat16, and twice as float32 */
+    MOST = 8,      /* implementations of one convolution that are measured */
+    ROUNDS = 7,    /* of measuring; the fastest counts */
+    ENOUGH_MS = 40 /* no further round for one convolution after so long */
 };
 
 static const double MARGIN = 0.05; /* of the preferred one's time */
@@ -155,12 +154,21 @@ static dp_status place(const struct dp_prepared_key *key, struct dp_prepared_arr
         return DP_FAIL(DP_ERR_NOMEM, "%zu bytes to measure a convolution with", bytes);
     }
     *memory = (uint16_t *)(void *)block;
-    for (size_t i = 0; i < bytes / sizeof(**memory); i++) {
-        (*memory)[i] = SMALL;
-    }
+    dp_onednn_fill(*memory, bytes / sizeof(**memory));
     *arrays = (struct dp_prepared_arrays){block, block + x, block + x + y, block + x + y + weights,
                                           false};
     return DP_OK;
+}
+
+void dp_onednn_fill(uint16_t *numbers, size_t count)
+{
+    enum { HALF = 0x3f00, SIGN_AND_FRACTION = 0x807f };
+    uint32_t state = 1;
+
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        numbers[i] = (uint16_t)(HALF | (state >> 16 & SIGN_AND_FRACTION));
+    }
 }
 
 double dp_onednn_now_ms(const struct dp_stream *s)

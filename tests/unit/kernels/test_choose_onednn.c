@@ -9,6 +9,8 @@
 #if DP_HAVE_ONEDNN
 
 #include "kernels/cpu/amx/amx.h"
+#include "kernels/cpu/float_bits.h"
+#include "kernels/cpu/onednn/choose_onednn.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
 #include "kernels/cpu/winograd/winograd.h"
@@ -271,9 +273,28 @@ static void what_was_forgotten_is_prepared_by_the_new_choice(void **state)
     stream_close(s);
 }
 
+static void what_is_measured_with_is_not_all_the_same(void **state)
+{
+    enum { COUNT = 1024 };
+    uint16_t numbers[COUNT];
+    int changes = 0, negative = 0;
+    (void)state;
+
+    dp_onednn_fill(numbers, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        const float value = dp_float_of((uint32_t)numbers[i] << 16);
+        assert_true(fabsf(value) >= 0.5f && fabsf(value) < 1.0f);
+        changes += i > 0 && numbers[i] != numbers[i - 1] ? 1 : 0;
+        negative += value < 0 ? 1 : 0;
+    }
+    assert_true(changes > COUNT * 9 / 10);
+    assert_in_range(negative, COUNT / 3, COUNT * 2 / 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_measured_with_is_not_all_the_same),
         cmocka_unit_test(what_is_fastest_is_noted_and_computes),
         cmocka_unit_test(a_known_choice_is_taken_and_computes_the_same),
         cmocka_unit_test(without_measuring_the_preferred_one_computes),

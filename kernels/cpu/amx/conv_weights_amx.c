@@ -115,6 +115,7 @@ struct work {
 
 DP_AMX static inline void load_sums(const struct work *work)
 {
+    dp_amx_stored();
     if (work->begin == 0) {
         _tile_zero(0);
         _tile_zero(1);

@@ -77,6 +77,7 @@ DP_AMX_INLINE void add_products(const uint16_t *a, const uint16_t *b, size_t ste
 {
     const char *step = ahead->at;
 
+    dp_amx_stored();
     for (size_t i = 0; i < steps; i++, a += BLOCK, b += BLOCK, step += ahead->step) {
         const char *at = step;
         _tile_loadd(4, a, 64);

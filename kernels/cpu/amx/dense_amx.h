@@ -11,7 +11,7 @@
  *   c = a' b    weights     32 columns of dy at a time are A, pairs of samples of x B
  *
  * A block of sums takes in all blocks along its sum in their order; in the first two products it
- * is put aside between blocks of 128, as float32, so that weights stay in the first cache while all
+ * is put aside between strips of 128, as float32, so that weights stay in the first cache while all
  * samples meet them. Bits depend neither on threads nor, in the first two, on the number of rows.
  */
 #ifndef DP_KERNELS_CPU_AMX_DENSE_AMX_H

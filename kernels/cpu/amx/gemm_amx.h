@@ -6,11 +6,11 @@
  * 2^-25 of the whole (Henry, Tang and Heinecke, Leveraging the bfloat16 Artificial Intelligence
  * Datatype for Higher-Precision Computations, 2019, section III). A tile adds 32 products before it
  * rounds to a sum, so that errors are smaller than those of adding one product after the other: see
- * test_matmul. Numbers below 2^-110 lose bits, since tiles take what is subnormal as 0; a sum with
+ * test_matmul. Numbers below 2^-103 lose bits, since tiles take what is subnormal as 0; a sum with
  * an infinity, or a number above 3.39e38, is no number, since that meets parts that are 0.
  *
  * Samples are packed and stay in the second cache, weights are read once for each chunk of samples,
- * as in dense_amx.h, whose blocks and orders these are. Bits do not depend on threads, nor on how
+ * as in dense_amx.h, whose blocks these are. Bits do not depend on threads, nor on how
  * many rows and columns are computed together.
  */
 #ifndef DP_KERNELS_CPU_AMX_GEMM_AMX_H

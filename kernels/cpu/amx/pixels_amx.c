@@ -61,7 +61,7 @@ static void copy_few(const struct dp_amx_pixels *p, const struct line *l)
 }
 
 /* Sixteen pixels of the channels [c, c + 32), of which `left` exist and the copy has `kept`. */
-DP_AMX static void copy_square(const struct dp_amx_pixels *p, const struct line *l, size_t at,
+DP_AMX static void copy_pixels(const struct dp_amx_pixels *p, const struct line *l, size_t at,
                                size_t c, size_t left, size_t kept)
 {
     const __mmask32 mask = left < DEPTH ? (1u << left) - 1 : ~(__mmask32)0;
@@ -91,7 +91,7 @@ static void copy_line(const struct dp_amx_pixels *p, const struct line *l)
     }
     for (size_t at = 0; at < p->pitch; at += ROWS) {
         for (size_t c = 0; c < channels; c += DEPTH) {
-            copy_square(p, l, at, c, channels - c, p->channels - c);
+            copy_pixels(p, l, at, c, channels - c, p->channels - c);
         }
     }
 }

@@ -134,6 +134,7 @@ DP_AMX_INLINE void dp_amx_add_products(const uint16_t *a, const uint16_t *b, con
 {
     struct dp_amx_beside beside = {next, far + DP_AMX_SPLIT_BLOCK, along};
 
+    dp_amx_stored();
     for (size_t i = 0; i < steps; i++, a += DP_AMX_SPLIT_BLOCK, b += DP_AMX_SPLIT_BLOCK) {
         _tile_loadd(4, a + DP_AMX_THIRD, 64);
         _tile_loadd(6, b, 64);

@@ -1,7 +1,8 @@
 /*
  * split_amx.h - 32 x 32 floats of a matrix as tiles of bfloats: x is the sum of three, of 8 bits
  * each, in three blocks after one another. The first is x rounded, the second what that leaves,
- * rounded, and the third the rest, which is exact but for numbers below 2^-110.
+ * rounded, and the third the rest, which is exact but for numbers below 2^-110; tiles take it as 0
+ * where it is subnormal, so of some below 2^-103.
  *
  * Numbers 16 apart along a sum are a pair, not neighbours as in pack_amx.h: so a pair comes of the
  * same lane of two vectors. The order along a sum is free, if A and B have the same.

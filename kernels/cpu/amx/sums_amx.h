@@ -15,6 +15,7 @@ DP_AMX_INLINE void dp_amx_load_sums(const float *sums, size_t row)
 {
     const long bytes = (long)(row * sizeof(float));
 
+    dp_amx_stored();
     _tile_loadd(0, sums, bytes);
     _tile_loadd(1, sums + DP_AMX_ROWS, bytes);
     _tile_loadd(2, sums + DP_AMX_ROWS * row, bytes);

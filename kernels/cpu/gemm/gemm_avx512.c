@@ -195,17 +195,17 @@ INLINE void store_transposed(const struct tile *t, __m512 sums[ROWS][2], int row
 
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
-        __m512 turned[LANES];
+        __m512 transposed[LANES];
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) {
-            turned[i] = i < rows ? sums[i][v] : zero;
+            transposed[i] = i < rows ? sums[i][v] : zero;
         }
-        transpose(turned);
+        transpose(transposed);
 #pragma GCC unroll 16
         for (size_t i = 0; i < LANES; i++) {
             const size_t sample = (size_t)v * LANES + i;
             float *c = t->c + sample * t->ldc;
-            __m512 sum = turned[i];
+            __m512 sum = transposed[i];
             if (sample >= t->columns) {
                 break;
             }

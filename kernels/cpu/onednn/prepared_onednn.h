@@ -71,7 +71,7 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
 #define DP_PREPARED_AMX "amx_bf16"
 #define DP_PREPARED_WINOGRAD "winograd"
 #define DP_PREPARED_GEMM "gemm"
-#define DP_PREPARED_GEMM_AMX "gemm_amx"
+#define DP_PREPARED_GEMM_AMX "gemm_bf16x3"
 #define DP_PREPARED_DENSE_AMX "dense_amx"
 enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_PREPARED_OWNS };
 

@@ -37,9 +37,9 @@ static float *integers(size_t rows, size_t columns, uint32_t seed)
     return array;
 }
 
-static float at(const float *array, size_t lines, enum dp_order order, size_t row, size_t column)
+static float at(const float *array, size_t ld, enum dp_order order, size_t row, size_t column)
 {
-    return order == DP_PLAIN ? array[row * lines + column] : array[column * lines + row];
+    return order == DP_PLAIN ? array[row * ld + column] : array[column * ld + row];
 }
 
 static float element(const struct dp_matmul *p, size_t i, size_t j, float before)

@@ -77,7 +77,7 @@ DP_AMX static inline void dp_amx_end(const struct dp_amx_shape *before)
     } while (0)
 
 /* Before tiles are loaded from what vectors have stored: GCC's loads of tiles do not say that they
- * read memory, so that it may move stores behind them. */
+ * read memory, so that it may move stores after them. */
 static inline void dp_amx_stored(void)
 {
     __asm__ volatile("" ::: "memory");

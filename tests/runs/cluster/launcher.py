@@ -16,19 +16,24 @@ import harness
 from harness import Started, check, same
 
 MPIRUN = harness.ROOT / "launch/mpirun"
-# In place of mpirun: what it is started with, and each signal that it gets.
+# In place of mpirun: what it is started with, and each signal that it gets. Where a
+# signal comes just before a read waits, Python runs its handler after the read: hence the pipe.
 STAND_IN = """#!/usr/bin/env python3
-import os, signal, sys
-def tell(number, frame):
-    print(signal.Signals(number).name, flush=True)
-    if number == signal.SIGTSTP:
-        os.kill(os.getpid(), signal.SIGSTOP)
+import os, select, signal, sys
+came, told = os.pipe()
+os.set_blocking(told, False)
+signal.set_wakeup_fd(told)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGTSTP, signal.SIGCONT):
-    signal.signal(number, tell)
+    signal.signal(number, lambda number, frame: None)
 print("up", os.getpid(), flush=True)
-while sys.stdin.readline() != "end\\n":
-    pass
-sys.exit(int(sys.argv[1]))
+while True:
+    if came in select.select([0, came], [], [])[0]:
+        for number in os.read(came, 64):
+            print(signal.Signals(number).name, flush=True)
+            if number == signal.SIGTSTP:
+                os.kill(os.getpid(), signal.SIGSTOP)
+    elif os.read(0, 64) in (b"end\\n", b""):
+        sys.exit(int(sys.argv[1]))
 """
 
 

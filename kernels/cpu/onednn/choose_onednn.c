@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/statistics.h"
 #include "base/system/machine.h"
 #include "base/trace.h"
 #include "kernels/algo_choices.h"
@@ -15,8 +16,10 @@
 
 enum {
     MOST = 8,      /* implementations of one convolution that are measured */
-    ROUNDS = 7,    /* of measuring; the fastest counts */
-    ENOUGH_MS = 40 /* no further round for one convolution after so long */
+    ROUNDS = 9,    /* of measuring; the median counts: the fastest time would be that of a unit for
+                    * tiles, or of a memory, which nobody else used just then */
+    LEAST = 3,     /* rounds */
+    ENOUGH_MS = 60 /* no further round for one convolution after so long */
 };
 
 static const double MARGIN = 0.05; /* of the preferred one's time */
@@ -25,7 +28,9 @@ static const double FAR = 1.5;     /* so many times the best: another one is not
 /* One that is measured. */
 struct candidate {
     struct dp_prepared_conv *conv;
-    double ms; /* the best of its rounds */
+    double times[ROUNDS];
+    int rounds;
+    double least, ms; /* the least and the median of them */
 };
 
 struct trial {
@@ -187,7 +192,8 @@ static dp_status time_one(struct dp_stream *s, struct candidate *candidate,
     const double begin = dp_onednn_now_ms(s);
 
     DP_TRY(dp_prepared_run(s, candidate->conv, arrays));
-    candidate->ms = fmin(candidate->ms, dp_onednn_now_ms(s) - begin);
+    candidate->times[candidate->rounds++] = dp_onednn_now_ms(s) - begin;
+    candidate->least = fmin(candidate->least, candidate->times[candidate->rounds - 1]);
     return DP_OK;
 }
 
@@ -198,10 +204,10 @@ static dp_status time_round(struct dp_stream *s, struct trial *t,
     const double far = FAR * *best;
 
     for (int i = 0; i < t->count; i++) {
-        if (i == 0 || round < 2 || t->list[i].ms < far) {
+        if (i == 0 || round < LEAST || t->list[i].least < far) {
             DP_TRY(time_one(s, &t->list[i], arrays));
         }
-        *best = fmin(*best, t->list[i].ms);
+        *best = fmin(*best, t->list[i].least);
     }
     return DP_OK;
 }
@@ -215,11 +221,16 @@ static dp_status time_all(struct dp_stream *s, struct trial *t,
 
     for (int i = 0; i < t->count; i++) {
         DP_TRY(time_one(s, &t->list[i], arrays));
-        t->list[i].ms = HUGE_VAL;
+        t->list[i].least = HUGE_VAL;
+        t->list[i].rounds = 0;
     }
-    for (int round = 0; round < ROUNDS && (round < 2 || dp_onednn_now_ms(s) - begin < ENOUGH_MS);
-         round++) {
+    for (int round = 0;
+         round < ROUNDS && (round < LEAST || dp_onednn_now_ms(s) - begin < ENOUGH_MS); round++) {
         DP_TRY(time_round(s, t, arrays, round, &best));
+    }
+    for (int i = 0; i < t->count; i++) {
+        dp_sort(t->list[i].times, (size_t)t->list[i].rounds);
+        t->list[i].ms = dp_median(t->list[i].times, (size_t)t->list[i].rounds);
     }
     return DP_OK;
 }
@@ -268,7 +279,7 @@ static int best_of(const struct trial *t)
 /* Replaces *conv by what is fastest, and notes it. */
 static dp_status choose(struct dp_stream *s, const char *name, struct dp_prepared_conv **conv)
 {
-    struct trial t = {.all = s->state, .key = &(*conv)->key, .list = {{*conv, 0}}, .count = 1};
+    struct trial t = {.all = s->state, .key = &(*conv)->key, .list = {{.conv = *conv}}, .count = 1};
     const struct dp_onednn_conv what = described(t.all, t.key);
     int best = 0;
     dp_status status = add_own(&t, s->threads);
@@ -339,7 +350,10 @@ static dp_status choose_or_recall(struct dp_stream *s, struct dp_prepared_conv *
     if (!dp_algo_choices_open(s->algo_choices)) {
         return DP_OK;
     }
-    return dp_algo_choices_follows(s->algo_choices)
+    /* Ranks that follow choose, too, and at the same time, where tiles may be taken: they, or other
+     * users of the machine, may share a core's unit for tiles. */
+    return dp_algo_choices_follows(s->algo_choices) &&
+                   !dp_prepared_has_own(DP_OWN_POINTWISE, &(*conv)->key)
                ? dp_algo_choices_note(s->algo_choices, name, (*conv)->code, 0.0)
                : choose(s, name, conv);
 }
@@ -367,10 +381,11 @@ void dp_onednn_machine(char *text, size_t size)
 
     dp_machine_model(model, sizeof(model));
     /* What there is to choose from belongs to it: an older choice would hide what is new. */
-    (void)snprintf(
-        text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model, version->major,
-        version->minor, version->patch, (unsigned)dnnl_get_effective_cpu_isa(),
-        dp_amx_has() ? ", " DP_PREPARED_AMX ", " DP_PREPARED_DENSE_AMX ", " DP_PREPARED_GEMM_AMX
-                     : "",
-        DP_PREPARED_WINOGRAD ", " DP_PREPARED_GEMM);
+    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model,
+                   version->major, version->minor, version->patch,
+                   (unsigned)dnnl_get_effective_cpu_isa(),
+                   dp_amx_has() ? ", " DP_PREPARED_AMX ", " DP_PREPARED_DENSE_AMX
+                                  ", " DP_PREPARED_GEMM_AMX ", " DP_PREPARED_POINTWISE
+                                : "",
+                   DP_PREPARED_WINOGRAD ", " DP_PREPARED_GEMM);
 }

@@ -25,16 +25,20 @@ struct dp_prepared_key {
     enum dp_type type; /* of all arrays but the gradients of weights and bias */
 };
 
+/* Our ways of computing a convolution: the gradient of weights in bfloat16 (conv_weights_amx.h), any
+ * use by Winograd's way (winograd.h), or by a product of matrices (pointwise_amx.h). */
+enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_OWN_POINTWISE, DP_PREPARED_OWNS };
+
 /* One convolution. x, y, weights and bias are the values or their gradients, depending on the
- * use. Without a primitive it is the gradient of weights by AMX (conv_weights_amx.h), or any use by
- * Winograd's way (winograd.h). */
+ * use. Without a primitive it is one of enum dp_prepared_own. */
 struct dp_prepared_conv {
     struct dp_prepared_conv *next;
     struct dp_prepared_key key;
     dnnl_primitive_t primitive;
     dnnl_memory_t x, y, weights, bias, scratchpad; /* bias: NULL if there is none */
     dnnl_exec_arg_t args[DP_PREPARED_ARGS];
-    const char *code; /* dp_prepared_code(), DP_PREPARED_AMX or DP_PREPARED_WINOGRAD */
+    const char *code; /* dp_prepared_code(), or that of `own` */
+    enum dp_prepared_own own;
     int arg_count;
 
     /* From our layout of the weights to the primitive's, or back for a gradient; NULL where they
@@ -73,7 +77,7 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
 #define DP_PREPARED_GEMM "gemm"
 #define DP_PREPARED_GEMM_AMX "gemm_bf16x3"
 #define DP_PREPARED_DENSE_AMX "dense_amx"
-enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_PREPARED_OWNS };
+#define DP_PREPARED_POINTWISE "pointwise_bf16x3"
 
 /* Its name; whether it can compute the convolution; makes it. Errors: DP_ERR_NOMEM. */
 const char *dp_prepared_own_code(enum dp_prepared_own own);

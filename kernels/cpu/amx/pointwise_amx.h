@@ -1,0 +1,45 @@
+/*
+ * pointwise_amx.h - convolutions of 1 x 1 in float32 by tiles that multiply bfloat16.
+ *
+ * They are products of matrices with a row for each pixel:
+ *
+ *   y = x w'     result             [pixels, out] from [pixels, in] and [out, in]
+ *   dx = dy w    back to data
+ *   dw = dy' x   back to weights    [out, in], a sum over all pixels
+ *
+ * in three bfloat16 for each float32, as in gemm_amx.h, with its errors and its limits. There are
+ * many pixels and few weights, the other way round than in a dense layer. So the weights stay split
+ * in the second cache, pixels are split while those before are multiplied. For dw the operand with
+ * fewer channels stays there, some hundred pixels of it at a time.
+ *
+ * Bits do not depend on threads; those of a pixel not on how many there are.
+ */
+#ifndef DP_KERNELS_CPU_AMX_POINTWISE_AMX_H
+#define DP_KERNELS_CPU_AMX_POINTWISE_AMX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/device.h"
+
+/* Whether this processor can, for these sizes: 1 x 1, one group, stride 1, no padding, and
+ * multiples of 32 channels. */
+bool dp_pointwise_amx_can(const struct dp_window *w);
+
+/* Bytes of scratch for a use of `rows` images. */
+size_t dp_pointwise_amx_bytes(const struct dp_window *w, size_t rows, unsigned use, int threads);
+
+/* Arrays as those of the convolutions in kernels/ops.h; what the use computes is written. */
+struct dp_pointwise_amx {
+    const struct dp_window *w;
+    size_t rows;
+    unsigned use; /* one of DP_CONV_FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS */
+    float *x, *y, *weights;
+    bool adds;     /* dw is added to, else set */
+    void *scratch; /* dp_pointwise_amx_bytes(), aligned to 64 bytes */
+};
+
+/* Computes on `threads` threads. */
+void dp_pointwise_amx(const struct dp_pointwise_amx *call, int threads);
+
+#endif

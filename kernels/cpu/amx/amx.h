@@ -31,7 +31,8 @@ bool dp_amx_has(void);
 #include <stdint.h>
 #include <string.h>
 
-#define DP_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define DP_AMX \
+    __attribute__((target("prfchw,amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 
 /* How a thread's tiles are shaped, as the instruction wants it. */
 struct dp_amx_shape {

@@ -159,7 +159,8 @@ static struct strip strip_after(const struct plan *plan, const struct strip *s, 
                           next.i < end ? dp_smaller(STEPS, plan->steps - next.step) : 0};
 }
 
-/* With all calls that multiply a strip, these blocks are split, too. */
+/* With all calls that multiply a strip, these blocks are split, too. Two blocks ahead: farther is
+ * too far where rows are 4 KB apart, since they share few sets of the second cache. */
 static struct dp_amx_splitting split_of(const struct plan *plan, const struct strip *s,
                                         uint16_t *to, size_t products)
 {
@@ -168,6 +169,8 @@ static struct dp_amx_splitting split_of(const struct plan *plan, const struct st
         .block = weights_at(plan, s->i, s->step),
         .blocks = s->steps,
         .pairs = dp_div_up(s->steps * SIDE / 2, products),
+        .ahead =
+            2 * SIDE * (transposes_weights(&plan->call->product) ? 1 : plan->call->product.ldb),
     };
 }
 

@@ -155,7 +155,7 @@ DP_AMX static void pack_weights(void *context, int part, int parts)
     }
 }
 
-/* Panels of 32 pixels. */
+/* Panels of 32 pixels; the one after the next is fetched meanwhile. */
 static struct dp_amx_splitting split_pixels(const struct plan *plan, size_t panel, uint16_t *to,
                                             size_t products)
 {
@@ -166,7 +166,17 @@ static struct dp_amx_splitting split_pixels(const struct plan *plan, size_t pane
         .block = {plan->streamed + row * columns, columns, plan->pixels - row, columns},
         .blocks = columns / SIDE,
         .pairs = dp_div_up(columns / SIDE * DP_AMX_ROWS, products),
+        .ahead = SIDE * columns,
     };
+}
+
+/* Where a block of results goes: while products are computed. */
+DP_AMX_INLINE void fetch_result(float *to, size_t rows, size_t columns)
+{
+    for (size_t row = 0; row < rows; row++, to += columns) {
+        _mm_prefetch((const char *)to, _MM_HINT_ET0);
+        _mm_prefetch((const char *)(to + DP_AMX_ROWS), _MM_HINT_ET0);
+    }
 }
 
 DP_AMX_INLINE void compute_panel(const struct plan *plan, size_t panel, const uint16_t *pixels,
@@ -178,6 +188,7 @@ DP_AMX_INLINE void compute_panel(const struct plan *plan, size_t panel, const ui
     const uint16_t *weights = plan->split;
 
     for (size_t column = 0; column < plan->count; column++, to += SIDE) {
+        fetch_result(to, rows, columns);
         dp_amx_zero_sums();
         dp_amx_add_products(pixels, weights, weights, steps, next, true);
         weights += steps * SPLIT_BLOCK;
@@ -255,6 +266,7 @@ static struct dp_amx_splitting split_channels(const struct plan *plan, size_t co
                   SIDE},
         .blocks = plan->count,
         .pairs = dp_div_up(plan->count * DP_AMX_ROWS, products),
+        .ahead = 2 * SIDE * columns,
     };
 }
 

@@ -24,11 +24,10 @@ struct dp_amx_splitting {
     size_t pair;                     /* of its rows */
     size_t blocks;                   /* that are left, with this one */
     size_t pairs;                    /* of rows, with each product of parts */
+    size_t ahead; /* floats from a row to what is fetched with it into the second cache. Beyond the
+                   * last block that is other memory, or none, which does no harm */
 };
 
-/* Fetches two rows of the block after the next one into the second cache. Farther ahead is too far
- * where rows are 4 KB apart: they share few sets of that cache. Beyond the last block this is other
- * memory, or none, which does no harm. */
 DP_AMX_INLINE void dp_amx_fetch_rows(const float *from, size_t distance)
 {
     const char *first = (const char *)from, *second = (const char *)(from + distance);
@@ -49,7 +48,7 @@ DP_AMX_INLINE void dp_amx_split_some(struct dp_amx_splitting *s, size_t pairs, b
         const size_t row = along ? 2 * s->pair : s->pair,
                      next = along ? row + 1 : row + DP_AMX_ROWS;
         const size_t step = along ? DP_AMX_SIDE : DP_AMX_SIDE * block->ld;
-        dp_amx_fetch_rows(block->from + row * block->ld + 2 * step, (next - row) * block->ld);
+        dp_amx_fetch_rows(block->from + row * block->ld + s->ahead, (next - row) * block->ld);
         if (along) {
             dp_amx_split_row_of_a(s->to, block, row, mask);
             dp_amx_split_row_of_a(s->to, block, next, mask);

@@ -13,21 +13,31 @@
 #include "kernels/cpu/onednn/choose_onednn.h"
 #include "kernels/cpu/onednn/conv_desc_onednn.h"
 #include "kernels/cpu/onednn/prepared_onednn.h"
-#include "kernels/cpu/winograd/winograd.h"
 #include "kernels/op_path.h"
+#include "kernels/ref/window.h"
 
-enum { SIDE = 12, CHANNELS = 16, ROWS = 4, MOST_NAMES = 16 };
+enum { SIDE = 12, ROWS = 4, MOST_NAMES = 16 };
 
-static const struct dp_window window = {.in_h = SIDE,
-                                        .in_w = SIDE,
-                                        .in_c = CHANNELS,
-                                        .out_h = SIDE,
-                                        .out_w = SIDE,
-                                        .out_c = CHANNELS,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .stride = 1,
-                                        .padding = 1};
+static const struct dp_window three = {.in_h = SIDE,
+                                       .in_w = SIDE,
+                                       .in_c = 16,
+                                       .out_h = SIDE,
+                                       .out_w = SIDE,
+                                       .out_c = 16,
+                                       .kernel_h = 3,
+                                       .kernel_w = 3,
+                                       .stride = 1,
+                                       .padding = 1};
+static const struct dp_window pointwise = {.in_h = SIDE,
+                                           .in_w = SIDE,
+                                           .in_c = 32,
+                                           .out_h = SIDE,
+                                           .out_w = SIDE,
+                                           .out_c = 32,
+                                           .kernel_h = 1,
+                                           .kernel_w = 1,
+                                           .stride = 1};
+static const struct dp_window *window; /* which is tested */
 
 static const unsigned uses[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA, DP_CONV_BACKWARD_WEIGHTS};
 
@@ -49,14 +59,18 @@ static bool add_name(void *context, const_dnnl_primitive_desc_t desc)
 
 static struct names names_of(unsigned use)
 {
-    struct dp_onednn_conv conv = {NULL, &window, ROWS, use, DP_TYPE_F32};
+    struct dp_onednn_conv conv = {NULL, window, ROWS, use, DP_TYPE_F32};
     struct names names = {.count = 0};
 
     assert_int_equal(dnnl_engine_create(&conv.engine, dnnl_cpu, 0), dnnl_success);
     OK(dp_onednn_each_conv(&conv, add_name, &names));
     (void)dnnl_engine_destroy(conv.engine);
-    if (dp_winograd_can(&window) && names.count < MOST_NAMES) {
-        (void)snprintf(names.text[names.count++], sizeof(names.text[0]), DP_PREPARED_WINOGRAD);
+    for (int own = 0; own < DP_PREPARED_OWNS; own++) {
+        const struct dp_prepared_key key = {*window, ROWS, use, DP_TYPE_F32};
+        if (dp_prepared_has_own(own, &key) && names.count < MOST_NAMES) {
+            (void)snprintf(names.text[names.count++], sizeof(names.text[0]), "%s",
+                           dp_prepared_own_code(own));
+        }
     }
     return names;
 }
@@ -75,22 +89,23 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
                              struct dp_stream *given)
 {
     struct dp_stream *s = given != NULL ? given : stream_on("cpu", 1);
-    const size_t pixels = rows * SIDE * SIDE * CHANNELS, weights = (size_t)CHANNELS * 9 * CHANNELS;
+    const size_t pixels = rows * dp_window_in(window), weights = dp_window_weights(window);
+    const bool forward = (use & DP_CONV_FORWARD) != 0, back = (use & DP_CONV_BACKWARD_DATA) != 0;
     float *x = uniform(pixels, 1, -1, 1), *w = uniform(weights, 2, -1, 1);
-    struct result result = {.path = "",
-                            .count = use == DP_CONV_BACKWARD_WEIGHTS ? weights : pixels};
+    float *b = uniform(window->out_c, 3, -1, 1), *bias = (use & DP_CONV_BIAS) != 0 ? b : NULL;
+    struct result result = {.path = "", .count = forward || back ? pixels : weights};
 
     result.values = zeros(result.count);
     s->algo_choices = choices;
-    OK(s->ops->conv_prepare(s, &window, rows, use));
+    OK(s->ops->conv_prepare(s, window, rows, use));
     s->path = result.path;
     s->spared = &result.spared;
-    if (use == DP_CONV_FORWARD) {
-        OK(s->ops->conv_forward(s, result.values, x, w, NULL, &window, rows, DP_ACT_NONE));
-    } else if (use == DP_CONV_BACKWARD_DATA) {
-        OK(s->ops->conv_backward_data(s, result.values, x, w, &window, rows));
+    if (forward) {
+        OK(s->ops->conv_forward(s, result.values, x, w, bias, window, rows, DP_ACT_NONE));
+    } else if (back) {
+        OK(s->ops->conv_backward_data(s, result.values, x, w, window, rows));
     } else {
-        OK(s->ops->conv_backward_weights(s, result.values, NULL, x, x, &window, rows, 0));
+        OK(s->ops->conv_backward_weights(s, result.values, bias, x, x, window, rows, 0));
     }
     s->path = NULL;
     s->spared = NULL;
@@ -99,13 +114,14 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
     }
     dp_free(x);
     dp_free(w);
+    dp_free(b);
     return result;
 }
 
 /* The code of a path, "oneDNN CODE" or "own CODE". */
 static const char *code_in(const char *path)
 {
-    const bool own = strcmp(path, "own " DP_PREPARED_WINOGRAD) == 0;
+    const bool own = strncmp(path, "own ", 4) == 0;
 
     assert_true(own || strncmp(path, "oneDNN ", 7) == 0);
     return path + (own ? 4 : 7);
@@ -136,6 +152,7 @@ static struct dp_algo_choices *table(void)
     assert_true(strstr(machine, "oneDNN") != NULL);
     assert_int_equal(strstr(machine, DP_PREPARED_AMX) != NULL, dp_amx_has());
     assert_int_equal(strstr(machine, DP_PREPARED_DENSE_AMX) != NULL, dp_amx_has());
+    assert_int_equal(strstr(machine, DP_PREPARED_POINTWISE) != NULL, dp_amx_has());
     OK(dp_algo_choices_create(machine, &choices));
     return choices;
 }
@@ -167,46 +184,94 @@ static struct dp_algo_choices *known(unsigned use, const char *code)
 
 /* ---- tests ---- */
 
+static void each_window_and_use(void (*check)(unsigned use))
+{
+    static const struct dp_window *const windows[] = {&pointwise, &three};
+
+    for (size_t i = 0; i < DP_COUNT(windows) * DP_COUNT(uses); i++) {
+        window = windows[i / DP_COUNT(uses)];
+        check(uses[i % DP_COUNT(uses)]);
+    }
+}
+
+static void check_fastest(unsigned use)
+{
+    struct dp_algo_choices *choices = table();
+    const struct names names = names_of(use);
+    const char *code = code_of(use, ROWS, choices, NULL);
+    const struct dp_algo_choice choice = only(choices);
+    bool found = false;
+
+    assert_string_equal(choice.value, code);
+    assert_true(choice.ms > 0);
+    for (int i = 0; i < names.count; i++) {
+        found = found || strcmp(names.text[i], code) == 0;
+    }
+    assert_true(found);
+    dp_algo_choices_destroy(choices);
+}
+
 static void what_is_fastest_is_noted_and_computes(void **state)
 {
     (void)state;
+    each_window_and_use(check_fastest);
+}
 
-    for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        struct dp_algo_choices *choices = table();
-        const struct names names = names_of(uses[u]);
-        const char *code = code_of(uses[u], ROWS, choices, NULL);
-        const struct dp_algo_choice choice = only(choices);
-        bool found = false;
+static void check_known(unsigned use)
+{
+    const struct names names = names_of(use);
+    struct result preferred = compute(use, ROWS, NULL, NULL);
 
-        assert_string_equal(choice.value, code);
-        assert_true(choice.ms > 0);
-        for (int i = 0; i < names.count; i++) {
-            found = found || strcmp(names.text[i], code) == 0;
-        }
-        assert_true(found);
+    for (int i = 0; i < names.count; i++) {
+        struct dp_algo_choices *choices = known(use, names.text[i]);
+        struct result result = compute(use, ROWS, choices, NULL);
+        assert_string_equal(code_in(result.path), names.text[i]);
+        assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
+        assert_true((result.spared > 0) == (strcmp(names.text[i], DP_PREPARED_WINOGRAD) == 0));
+        assert_int_equal(dp_algo_choices_count(choices).fresh, 0);
+        dp_free(result.values);
         dp_algo_choices_destroy(choices);
     }
+    assert_true(names.count > 1);
+    dp_free(preferred.values);
 }
 
 static void a_known_choice_is_taken_and_computes_the_same(void **state)
 {
     (void)state;
+    each_window_and_use(check_known);
+}
 
+static void check_products(unsigned use, bool bias)
+{
+    const unsigned whole = use | (bias ? (unsigned)DP_CONV_BIAS : 0u);
+    const struct dp_prepared_key key = {pointwise, ROWS, use, DP_TYPE_BF16};
+    struct dp_algo_choices *choices = known(whole, DP_PREPARED_POINTWISE);
+    struct result preferred = compute(whole, ROWS, NULL, NULL);
+    struct result result = compute(whole, ROWS, choices, NULL);
+
+    assert_string_equal(result.path, bias ? preferred.path : "own " DP_PREPARED_POINTWISE);
+    assert_true(strncmp(preferred.path, "oneDNN ", 7) == 0);
+    assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
+    assert_false(dp_prepared_has_own(DP_OWN_POINTWISE, &key));
+    dp_free(result.values);
+    dp_free(preferred.values);
+    dp_algo_choices_destroy(choices);
+}
+
+static void products_of_tiles_are_of_float32_without_a_bias(void **state)
+{
+    (void)state;
+
+    if (!dp_amx_has()) {
+        skip();
+    }
+    window = &pointwise;
     for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        const struct names names = names_of(uses[u]);
-        struct result preferred = compute(uses[u], ROWS, NULL, NULL);
-        for (int i = 0; i < names.count; i++) {
-            struct dp_algo_choices *choices = known(uses[u], names.text[i]);
-            struct result result = compute(uses[u], ROWS, choices, NULL);
-            assert_string_equal(code_in(result.path), names.text[i]);
-            assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
-            assert_true((result.spared > 0) == (strcmp(names.text[i], DP_PREPARED_WINOGRAD) == 0));
-            assert_int_equal(dp_algo_choices_count(choices).fresh, 0);
-            dp_free(result.values);
-            dp_algo_choices_destroy(choices);
+        check_products(uses[u], false);
+        if (uses[u] != DP_CONV_BACKWARD_DATA) {
+            check_products(uses[u], true);
         }
-        assert_true(names.count > 1);
-        dp_free(preferred.values);
     }
 }
 
@@ -239,6 +304,35 @@ static void a_rank_that_follows_notes_the_preferred_one(void **state)
     assert_string_equal(choice.value, preferred);
     assert_true(choice.ms == 0);
     dp_algo_choices_destroy(choices);
+}
+
+static void check_follows(unsigned use, bool measures)
+{
+    struct dp_algo_choices *choices = table();
+    struct dp_algo_choice choice;
+    const char *code;
+
+    dp_algo_choices_follow(choices);
+    code = code_of(use, ROWS, choices, NULL);
+    choice = only(choices);
+    assert_string_equal(choice.value, code);
+    assert_int_equal(choice.ms > 0, measures);
+    dp_algo_choices_destroy(choices);
+}
+
+static void a_rank_that_follows_measures_where_there_may_be_tiles(void **state)
+{
+    (void)state;
+
+    window = &pointwise;
+    for (size_t u = 0; u < DP_COUNT(uses); u++) {
+        check_follows(uses[u], dp_amx_has());
+    }
+    check_follows(DP_CONV_FORWARD | DP_CONV_BIAS, false);
+    window = &three;
+    for (size_t u = 0; u < DP_COUNT(uses); u++) {
+        check_follows(uses[u], false);
+    }
 }
 
 static void row_counts_up_to_a_power_of_two_share_a_choice(void **state)
@@ -291,16 +385,25 @@ static void what_is_measured_with_is_not_all_the_same(void **state)
     assert_in_range(negative, COUNT / 3, COUNT * 2 / 3);
 }
 
+static int start(void **state)
+{
+    (void)state;
+    window = &three;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_measured_with_is_not_all_the_same),
-        cmocka_unit_test(what_is_fastest_is_noted_and_computes),
-        cmocka_unit_test(a_known_choice_is_taken_and_computes_the_same),
-        cmocka_unit_test(without_measuring_the_preferred_one_computes),
-        cmocka_unit_test(a_rank_that_follows_notes_the_preferred_one),
-        cmocka_unit_test(row_counts_up_to_a_power_of_two_share_a_choice),
-        cmocka_unit_test(what_was_forgotten_is_prepared_by_the_new_choice),
+        cmocka_unit_test_setup(what_is_measured_with_is_not_all_the_same, start),
+        cmocka_unit_test_setup(what_is_fastest_is_noted_and_computes, start),
+        cmocka_unit_test_setup(a_known_choice_is_taken_and_computes_the_same, start),
+        cmocka_unit_test_setup(products_of_tiles_are_of_float32_without_a_bias, start),
+        cmocka_unit_test_setup(without_measuring_the_preferred_one_computes, start),
+        cmocka_unit_test_setup(a_rank_that_follows_notes_the_preferred_one, start),
+        cmocka_unit_test_setup(a_rank_that_follows_measures_where_there_may_be_tiles, start),
+        cmocka_unit_test_setup(row_counts_up_to_a_power_of_two_share_a_choice, start),
+        cmocka_unit_test_setup(what_was_forgotten_is_prepared_by_the_new_choice, start),
     };
 
     return cmocka_run_group_tests_name("choose_onednn", tests, NULL, NULL);

@@ -169,8 +169,8 @@ static struct dp_amx_splitting split_of(const struct plan *plan, const struct st
         .block = weights_at(plan, s->i, s->step),
         .blocks = s->steps,
         .pairs = dp_div_up(s->steps * SIDE / 2, products),
-        .ahead =
-            2 * SIDE * (transposes_weights(&plan->call->product) ? 1 : plan->call->product.ldb),
+        .ahead = (size_t)2 * SIDE *
+                 (transposes_weights(&plan->call->product) ? 1 : plan->call->product.ldb),
     };
 }
 

@@ -20,7 +20,8 @@ struct plan {
     float *result;
     size_t pixels, kept_columns, streamed_columns;
     size_t at, count; /* what is kept of it: blocks of columns of weights, or of pixels */
-    uint16_t *split;  /* it */
+    size_t products;  /* of parts, with which a panel is multiplied by what is kept */
+    uint16_t *split;  /* what is kept */
     float *sums;      /* of dw: blocks */
     char *own;        /* threads' scratch */
 };
@@ -50,6 +51,12 @@ static size_t sum_channels(const struct dp_window *w, unsigned use)
 static size_t result_channels(const struct dp_window *w, unsigned use)
 {
     return (use & DP_CONV_FORWARD) != 0 ? w->out_c : w->in_c;
+}
+
+/* Whether, for dw, it is x that has fewer channels. */
+static bool keeps_x(const struct dp_window *w)
+{
+    return w->in_c <= w->out_c;
 }
 
 /* In equal parts, of which `whole` blocks need at most `most`. */
@@ -207,7 +214,6 @@ DP_AMX static void compute_panels(void *context, int part, int parts)
 {
     const struct plan *plan = context;
     const struct own own = own_of(plan, part);
-    const size_t products = plan->count * (plan->streamed_columns / SIDE) * DP_AMX_PRODUCTS;
     struct dp_amx_splitting next;
     struct dp_amx_shape before;
     size_t begin, end;
@@ -223,7 +229,7 @@ DP_AMX static void compute_panels(void *context, int part, int parts)
         const size_t at = (panel - begin) % 2;
         next = (struct dp_amx_splitting){0};
         if (panel + 1 < end) {
-            next = split_pixels(plan, panel + 1, own.panels[1 - at], products);
+            next = split_pixels(plan, panel + 1, own.panels[1 - at], plan->products);
         }
         compute_panel(plan, panel, own.panels[at], &next, own.sums);
     }
@@ -266,7 +272,7 @@ static struct dp_amx_splitting split_channels(const struct plan *plan, size_t co
                   SIDE},
         .blocks = plan->count,
         .pairs = dp_div_up(plan->count * DP_AMX_ROWS, products),
-        .ahead = 2 * SIDE * columns,
+        .ahead = (size_t)2 * SIDE * columns,
     };
 }
 
@@ -274,7 +280,7 @@ static struct dp_amx_splitting split_channels(const struct plan *plan, size_t co
 DP_AMX static void store_gradient(const struct plan *plan, size_t kept, size_t streamed,
                                   const float *sums)
 {
-    const bool transposes = plan->kept == plan->call->x;
+    const bool transposes = keeps_x(plan->call->w);
     const size_t columns = plan->call->w->in_c;
     const size_t out = (transposes ? streamed : kept) * SIDE,
                  in = (transposes ? kept : streamed) * SIDE;
@@ -328,7 +334,6 @@ DP_AMX static void compute_gradient(void *context, int part, int parts)
 {
     const struct plan *plan = context;
     const struct own own = own_of(plan, part);
-    const size_t products = plan->count * (plan->kept_columns / SIDE) * DP_AMX_PRODUCTS;
     struct dp_amx_splitting next;
     struct dp_amx_shape before;
     size_t begin, end;
@@ -344,7 +349,7 @@ DP_AMX static void compute_gradient(void *context, int part, int parts)
         const size_t at = (column - begin) % 2;
         next = (struct dp_amx_splitting){0};
         if (column + 1 < end) {
-            next = split_channels(plan, column + 1, own.panels[1 - at], products);
+            next = split_channels(plan, column + 1, own.panels[1 - at], plan->products);
         }
         compute_channels(plan, column, own.panels[at], &next);
     }
@@ -356,16 +361,16 @@ DP_AMX static void compute_gradient(void *context, int part, int parts)
 static struct plan plan_of(const struct dp_pointwise_amx *c)
 {
     const struct dp_window *w = c->w;
-    const bool forward = (c->use & DP_CONV_FORWARD) != 0, keeps_x = w->in_c <= w->out_c;
+    const bool forward = (c->use & DP_CONV_FORWARD) != 0, x = keeps_x(w);
     char *scratch = c->scratch;
     struct plan plan = {.call = c, .pixels = pixels_of(w, c->rows)};
 
     if (sums_pixels(c->use)) {
-        plan.kept = keeps_x ? c->x : c->y;
-        plan.streamed = keeps_x ? c->y : c->x;
+        plan.kept = x ? c->x : c->y;
+        plan.streamed = x ? c->y : c->x;
         plan.result = c->weights;
-        plan.kept_columns = keeps_x ? w->in_c : w->out_c;
-        plan.streamed_columns = keeps_x ? w->out_c : w->in_c;
+        plan.kept_columns = x ? w->in_c : w->out_c;
+        plan.streamed_columns = x ? w->out_c : w->in_c;
     } else {
         plan.kept = c->weights;
         plan.streamed = forward ? c->x : c->y;
@@ -387,9 +392,11 @@ void dp_pointwise_amx(const struct dp_pointwise_amx *call, int threads)
     const size_t all = dp_div_up(gradient ? plan.pixels : plan.kept_columns, SIDE);
     const size_t most =
         gradient ? kept_pixels(call->w, call->rows) : kept_weights(call->w, call->use);
+    const size_t steps = (gradient ? plan.kept_columns : plan.streamed_columns) / SIDE;
 
     for (; plan.at < all; plan.at += most) {
         plan.count = dp_smaller(most, all - plan.at);
+        plan.products = plan.count * steps * DP_AMX_PRODUCTS;
         dp_parallel_parts(threads, gradient ? pack_pixels : pack_weights, &plan);
         dp_parallel_parts(threads, gradient ? compute_gradient : compute_panels, &plan);
     }

@@ -26,7 +26,7 @@
  * multiples of 32 channels. */
 bool dp_pointwise_amx_can(const struct dp_window *w);
 
-/* Bytes of scratch for a use of `rows` images. */
+/* Bytes of scratch for a use of `rows` images, at least one. */
 size_t dp_pointwise_amx_bytes(const struct dp_window *w, size_t rows, unsigned use, int threads);
 
 /* Arrays as those of the convolutions in kernels/ops.h; what the use computes is written. */

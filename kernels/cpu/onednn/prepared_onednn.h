@@ -25,8 +25,8 @@ struct dp_prepared_key {
     enum dp_type type; /* of all arrays but the gradients of weights and bias */
 };
 
-/* Our ways of computing a convolution: the gradient of weights in bfloat16 (conv_weights_amx.h), any
- * use by Winograd's way (winograd.h), or by a product of matrices (pointwise_amx.h). */
+/* Our ways of computing a convolution: the gradient of weights in bfloat16 (conv_weights_amx.h),
+ * and any use by Winograd's way (winograd.h) or as a product of matrices (pointwise_amx.h). */
 enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_OWN_POINTWISE, DP_PREPARED_OWNS };
 
 /* One convolution. x, y, weights and bias are the values or their gradients, depending on the

@@ -11,11 +11,7 @@
 
 #if DP_AMX_CODE
 
-enum {
-    DP_AMX_SECOND = DP_AMX_BLOCK, /* where the parts of a split block begin */
-    DP_AMX_THIRD = 2 * DP_AMX_BLOCK,
-    DP_AMX_PRODUCTS = 6
-};
+enum { DP_AMX_PRODUCTS = 6 };
 
 /* Blocks beside each other, which are split one after the other. */
 struct dp_amx_splitting {
@@ -84,50 +80,89 @@ DP_AMX_INLINE void dp_amx_beside(const struct dp_amx_beside *b, size_t quarter)
     dp_amx_split_some(b->next, (b->next->pairs + 3 - quarter) / 4, b->along);
 }
 
+/* Where the tiles of 32 x 32 numbers of A or B lie: two halves, each in parts. */
+struct dp_amx_operand {
+    const uint16_t *at;
+    size_t half, part; /* distances in bfloats */
+    long row;          /* bytes from a row of a tile to the next */
+};
+
+/* A split block. */
+DP_AMX_INLINE struct dp_amx_operand dp_amx_split_block(const uint16_t *at)
+{
+    return (struct dp_amx_operand){at, DP_AMX_TILE, DP_AMX_BLOCK, DP_AMX_DEPTH * sizeof(*at)};
+}
+
 /* Tiles 0 to 3 += a tile 4 or 5 of A by a tile 6 or 7 of B. Each tile that is done with is loaded
  * at once: while the others are multiplied. */
-DP_AMX_INLINE void dp_amx_multiply_load_a(const uint16_t *next, const struct dp_amx_beside *beside)
+DP_AMX_INLINE void dp_amx_multiply_load_a(const struct dp_amx_operand *a, size_t part,
+                                          struct dp_amx_beside *beside)
+{
+    const uint16_t *next = a->at + part * a->part;
+
+    DP_AMX_MULTIPLY(0, 4, 6);
+    dp_amx_beside(beside, 0);
+    DP_AMX_MULTIPLY(1, 4, 7);
+    dp_amx_beside(beside, 1);
+    _tile_loadd(4, next, a->row);
+    DP_AMX_MULTIPLY(2, 5, 6);
+    dp_amx_beside(beside, 2);
+    DP_AMX_MULTIPLY(3, 5, 7);
+    dp_amx_beside(beside, 3);
+    _tile_loadd(5, next + a->half, a->row);
+    beside->far += DP_AMX_TILE;
+}
+
+DP_AMX_INLINE void dp_amx_multiply_load_b(const struct dp_amx_operand *b, size_t part,
+                                          struct dp_amx_beside *beside)
+{
+    const uint16_t *next = b->at + part * b->part;
+
+    DP_AMX_MULTIPLY(0, 4, 6);
+    dp_amx_beside(beside, 0);
+    DP_AMX_MULTIPLY(2, 5, 6);
+    dp_amx_beside(beside, 1);
+    _tile_loadd(6, next, b->row);
+    DP_AMX_MULTIPLY(1, 4, 7);
+    dp_amx_beside(beside, 2);
+    DP_AMX_MULTIPLY(3, 5, 7);
+    dp_amx_beside(beside, 3);
+    _tile_loadd(7, next + b->half, b->row);
+    beside->far += DP_AMX_TILE;
+}
+
+DP_AMX_INLINE void dp_amx_multiply(struct dp_amx_beside *beside)
 {
     DP_AMX_MULTIPLY(0, 4, 6);
     dp_amx_beside(beside, 0);
     DP_AMX_MULTIPLY(1, 4, 7);
     dp_amx_beside(beside, 1);
-    _tile_loadd(4, next, 64);
     DP_AMX_MULTIPLY(2, 5, 6);
     dp_amx_beside(beside, 2);
     DP_AMX_MULTIPLY(3, 5, 7);
     dp_amx_beside(beside, 3);
-    _tile_loadd(5, next + DP_AMX_TILE, 64);
+    beside->far += DP_AMX_TILE;
 }
 
-DP_AMX_INLINE void dp_amx_multiply_load_b(const uint16_t *next, const struct dp_amx_beside *beside)
+/* 32 products of each sum: six products of parts, in an order in which each needs one other
+ * operand. Each fetches a tile of `far`. */
+DP_AMX_INLINE void dp_amx_add_step(const struct dp_amx_operand *a, const struct dp_amx_operand *b,
+                                   struct dp_amx_beside *beside)
 {
-    DP_AMX_MULTIPLY(0, 4, 6);
-    dp_amx_beside(beside, 0);
-    DP_AMX_MULTIPLY(2, 5, 6);
-    dp_amx_beside(beside, 1);
-    _tile_loadd(6, next, 64);
-    DP_AMX_MULTIPLY(1, 4, 7);
-    dp_amx_beside(beside, 2);
-    DP_AMX_MULTIPLY(3, 5, 7);
-    dp_amx_beside(beside, 3);
-    _tile_loadd(7, next + DP_AMX_TILE, 64);
+    _tile_loadd(4, a->at + 2 * a->part, a->row);
+    _tile_loadd(6, b->at, b->row);
+    _tile_loadd(7, b->at + b->half, b->row);
+    _tile_loadd(5, a->at + 2 * a->part + a->half, a->row);
+    dp_amx_multiply_load_a(a, 1, beside);
+    dp_amx_multiply_load_a(a, 0, beside);
+    dp_amx_multiply_load_b(b, 2, beside);
+    dp_amx_multiply_load_b(b, 1, beside);
+    dp_amx_multiply_load_a(a, 1, beside);
+    dp_amx_multiply(beside);
 }
 
-DP_AMX_INLINE void dp_amx_multiply(const struct dp_amx_beside *beside)
-{
-    DP_AMX_MULTIPLY(0, 4, 6);
-    dp_amx_beside(beside, 0);
-    DP_AMX_MULTIPLY(1, 4, 7);
-    dp_amx_beside(beside, 1);
-    DP_AMX_MULTIPLY(2, 5, 6);
-    dp_amx_beside(beside, 2);
-    DP_AMX_MULTIPLY(3, 5, 7);
-    dp_amx_beside(beside, 3);
-}
-
-/* Of each step six products of parts, in an order in which each needs one other operand. `far` is
- * the operand that lies in the second cache alone; each product fetches a tile of it. */
+/* Of split blocks one after the other. `far` is the operand that lies in the second cache alone:
+ * its next block is fetched. */
 DP_AMX_INLINE void dp_amx_add_products(const uint16_t *a, const uint16_t *b, const uint16_t *far,
                                        size_t steps, struct dp_amx_splitting *next, bool along)
 {
@@ -135,22 +170,8 @@ DP_AMX_INLINE void dp_amx_add_products(const uint16_t *a, const uint16_t *b, con
 
     dp_amx_stored();
     for (size_t i = 0; i < steps; i++, a += DP_AMX_SPLIT_BLOCK, b += DP_AMX_SPLIT_BLOCK) {
-        _tile_loadd(4, a + DP_AMX_THIRD, 64);
-        _tile_loadd(6, b, 64);
-        _tile_loadd(7, b + DP_AMX_TILE, 64);
-        _tile_loadd(5, a + DP_AMX_THIRD + DP_AMX_TILE, 64);
-        dp_amx_multiply_load_a(a + DP_AMX_SECOND, &beside);
-        beside.far += DP_AMX_TILE;
-        dp_amx_multiply_load_a(a, &beside);
-        beside.far += DP_AMX_TILE;
-        dp_amx_multiply_load_b(b + DP_AMX_THIRD, &beside);
-        beside.far += DP_AMX_TILE;
-        dp_amx_multiply_load_b(b + DP_AMX_SECOND, &beside);
-        beside.far += DP_AMX_TILE;
-        dp_amx_multiply_load_a(a + DP_AMX_SECOND, &beside);
-        beside.far += DP_AMX_TILE;
-        dp_amx_multiply(&beside);
-        beside.far += DP_AMX_TILE;
+        const struct dp_amx_operand left = dp_amx_split_block(a), right = dp_amx_split_block(b);
+        dp_amx_add_step(&left, &right, &beside);
     }
 }
 

@@ -352,8 +352,7 @@ static dp_status choose_or_recall(struct dp_stream *s, struct dp_prepared_conv *
     }
     /* Ranks that follow choose, too, and at the same time, where tiles may be taken: they, or other
      * users of the machine, may share a core's unit for tiles. */
-    return dp_algo_choices_follows(s->algo_choices) &&
-                   !dp_prepared_has_own(DP_OWN_POINTWISE, &(*conv)->key)
+    return dp_algo_choices_follows(s->algo_choices) && !dp_prepared_may_use_tiles(&(*conv)->key)
                ? dp_algo_choices_note(s->algo_choices, name, (*conv)->code, 0.0)
                : choose(s, name, conv);
 }

@@ -26,8 +26,16 @@ struct dp_prepared_key {
 };
 
 /* Our ways of computing a convolution: the gradient of weights in bfloat16 (conv_weights_amx.h),
- * and any use by Winograd's way (winograd.h) or as a product of matrices (pointwise_amx.h). */
-enum dp_prepared_own { DP_OWN_AMX, DP_OWN_WINOGRAD, DP_OWN_POINTWISE, DP_PREPARED_OWNS };
+ * and any use by Winograd's way (winograd.h), as a product of matrices (pointwise_amx.h), or as
+ * several (conv_amx.h), of bfloat16 or of float32. */
+enum dp_prepared_own {
+    DP_OWN_AMX,
+    DP_OWN_WINOGRAD,
+    DP_OWN_POINTWISE,
+    DP_OWN_CONV,
+    DP_OWN_CONV_SPLIT,
+    DP_PREPARED_OWNS
+};
 
 /* One convolution. x, y, weights and bias are the values or their gradients, depending on the
  * use. Without a primitive it is one of enum dp_prepared_own. */
@@ -78,10 +86,13 @@ DP_CHECKED dp_status dp_prepared_conv_create(dnnl_engine_t engine,
 #define DP_PREPARED_GEMM_AMX "gemm_bf16x3"
 #define DP_PREPARED_DENSE_AMX "dense_amx"
 #define DP_PREPARED_POINTWISE "pointwise_bf16x3"
+#define DP_PREPARED_CONV "conv_amx"
+#define DP_PREPARED_CONV_SPLIT "conv_bf16x3"
 
 /* Its name; whether it can compute the convolution; makes it. Errors: DP_ERR_NOMEM. */
 const char *dp_prepared_own_code(enum dp_prepared_own own);
 bool dp_prepared_has_own(enum dp_prepared_own own, const struct dp_prepared_key *key);
+bool dp_prepared_may_use_tiles(const struct dp_prepared_key *key); /* one of ours may */
 DP_CHECKED dp_status dp_prepared_own_create(enum dp_prepared_own own,
                                             const struct dp_prepared_key *key, int threads,
                                             struct dp_prepared_conv **out);

@@ -380,11 +380,11 @@ void dp_onednn_machine(char *text, size_t size)
 
     dp_machine_model(model, sizeof(model));
     /* What there is to choose from belongs to it: an older choice would hide what is new. */
-    (void)snprintf(text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model,
-                   version->major, version->minor, version->patch,
-                   (unsigned)dnnl_get_effective_cpu_isa(),
-                   dp_amx_has() ? ", " DP_PREPARED_AMX ", " DP_PREPARED_DENSE_AMX
-                                  ", " DP_PREPARED_GEMM_AMX ", " DP_PREPARED_POINTWISE
-                                : "",
-                   DP_PREPARED_WINOGRAD ", " DP_PREPARED_GEMM);
+    (void)snprintf(
+        text, size, "%s, oneDNN %d.%d.%d, instruction set %#x%s, %s", model, version->major,
+        version->minor, version->patch, (unsigned)dnnl_get_effective_cpu_isa(),
+        dp_amx_has() ? ", " DP_PREPARED_AMX ", " DP_PREPARED_DENSE_AMX ", " DP_PREPARED_GEMM_AMX
+                       ", " DP_PREPARED_POINTWISE ", " DP_PREPARED_CONV ", " DP_PREPARED_CONV_SPLIT
+                     : "",
+        DP_PREPARED_WINOGRAD ", " DP_PREPARED_GEMM);
 }

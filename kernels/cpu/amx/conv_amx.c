@@ -12,7 +12,7 @@ enum {
     ROW = DP_AMX_DEPTH, /* bfloats of a pixel in a part of a plane */
     SUMS = SIDE * SIDE,
     KEPT = 384,       /* tiles' blocks of weights that stay in the second cache: 0.75 MB */
-    PLANES = 6 << 20, /* bytes of planes that are made at a time, unless an image needs more */
+    PLANES = 2 << 20, /* bytes of planes that are made at a time, unless an image needs more */
 };
 
 struct plan {

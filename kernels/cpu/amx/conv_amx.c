@@ -12,7 +12,8 @@ enum {
     ROW = DP_AMX_DEPTH, /* bfloats of a pixel in a part of a plane */
     SUMS = SIDE * SIDE,
     KEPT = 384,       /* tiles' blocks of weights that stay in the second cache: 0.75 MB */
-    PLANES = 2 << 20, /* bytes of planes that are made at a time, unless an image needs more */
+    PLANES = 2 << 20, /* bytes of planes that are made at a time, or twice those of all weights,
+                       * which are packed again for the next images; unless an image needs more */
 };
 
 struct plan {
@@ -77,9 +78,12 @@ static struct plan plan_of(const struct dp_conv_amx *call)
                         .taps = w->kernel_h * w->kernel_w,
                         .from = back ? call->y : call->x,
                         .to = back ? call->x : call->y};
+    size_t weights, planes;
 
     dp_conv_grid_set(&plan.grid, w, back);
-    plan.images = equal_part(call->rows, PLANES / (image_size(&plan) * sizeof(uint16_t)));
+    weights = plan.to_c / SIDE * steps_of(&plan) * block_size(&plan) * sizeof(uint16_t);
+    planes = 2 * weights > PLANES ? 2 * weights : PLANES;
+    plan.images = equal_part(call->rows, planes / (image_size(&plan) * sizeof(uint16_t)));
     plan.columns = equal_part(plan.to_c / SIDE, KEPT / plan.parts / steps_of(&plan));
     return plan;
 }

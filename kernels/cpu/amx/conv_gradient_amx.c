@@ -136,21 +136,22 @@ DP_AMX static void pack_dy(void *context, int part, int parts)
 {
     const struct plan *plan = context;
     const struct own own = own_of(plan, part);
-    const size_t panels = plan->grid.panels, each = plan->now * panels;
+    const size_t panels = plan->now * plan->grid.panels;
+    char *rows = (char *)(void *)own.rows;
     size_t begin, end;
 
-    dp_part(plan->outs * each, 1, part, parts, &begin, &end);
-    for (size_t i = begin; i < end; i++) {
-        const size_t out = i / each, image = i % each / panels, panel = i % panels;
-        uint16_t *to = plan->dy + i * block_size(plan);
+    dp_part(panels, 1, part, parts, &begin, &end);
+    for (size_t i = begin * plan->outs; i < end * plan->outs; i++) {
+        const size_t panel = i / plan->outs, out = i % plan->outs;
+        const size_t image = panel / plan->grid.panels, at = panel % plan->grid.panels;
+        uint16_t *to = plan->dy + (out * panels + panel) * block_size(plan);
         if (plan->parts == 1) {
-            const struct dp_amx_block block = {(const uint16_t *)(void *)own.rows, SIDE, SIDE,
-                                               SIDE};
-            gather(plan, image, panel, out * SIDE, (char *)(void *)own.rows, 1);
+            const struct dp_amx_block block = {(const uint16_t *)(void *)rows, SIDE, SIDE, SIDE};
+            gather(plan, image, at, out * SIDE, rows, 1);
             dp_amx_pack_a_transposed(to, &block);
         } else {
             const struct dp_amx_float_block block = {own.rows, SIDE, SIDE, SIDE};
-            gather(plan, image, panel, out * SIDE, (char *)(void *)own.rows, DP_AMX_PARTS);
+            gather(plan, image, at, out * SIDE, rows, DP_AMX_PARTS);
             dp_amx_split_b(own.room, &block);
             dp_amx_transpose_parts(to, own.room);
         }

@@ -38,14 +38,13 @@ bool dp_prepared_has_own(enum dp_prepared_own own, const struct dp_prepared_key 
     case DP_OWN_CONV:
         return narrow && plain && dp_conv_amx_can(w);
     default:
-        return !narrow && plain && dp_conv_amx_can(w) && !dp_pointwise_amx_can(w);
+        return !narrow && plain && dp_conv_amx_can(w);
     }
 }
 
 bool dp_prepared_may_use_tiles(const struct dp_prepared_key *key)
 {
-    return dp_prepared_has_own(DP_OWN_POINTWISE, key) || dp_prepared_has_own(DP_OWN_CONV, key) ||
-           dp_prepared_has_own(DP_OWN_CONV_SPLIT, key);
+    return dp_prepared_has_own(DP_OWN_CONV, key) || dp_prepared_has_own(DP_OWN_CONV_SPLIT, key);
 }
 
 static struct dp_conv_amx conv_call(const struct dp_prepared_key *key)

@@ -268,10 +268,10 @@ DP_AMX_INLINE void store_results(const struct panel *panel, size_t at, const flo
 {
     for (size_t i = 0; i < SIDE; i++, sums += SIDE) {
         const __m512 left = _mm512_load_ps(sums), right = _mm512_load_ps(sums + DP_AMX_ROWS);
-        char *to = panel->to[i] + at;
         if (panel->to[i] == NULL) {
             continue;
         }
+        char *to = panel->to[i] + at;
         if (parts == 1) {
             _mm512_storeu_si512((void *)to, (__m512i)_mm512_cvtne2ps_pbh(right, left));
         } else {

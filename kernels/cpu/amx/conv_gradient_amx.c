@@ -82,7 +82,7 @@ static size_t sums_bytes(const struct plan *plan)
 static size_t own_bytes(const struct plan *plan)
 {
     return (plan->images * image_size(plan) + block_size(plan)) * sizeof(uint16_t) +
-           2 * SUMS * sizeof(float);
+           (size_t)2 * SUMS * sizeof(float);
 }
 
 size_t dp_conv_gradient_amx_bytes(const struct dp_conv_amx *call, int threads)

@@ -37,7 +37,20 @@ static const struct dp_window pointwise = {.in_h = SIDE,
                                            .kernel_h = 1,
                                            .kernel_w = 1,
                                            .stride = 1};
-static const struct dp_window *window; /* which is tested */
+static const struct dp_window many = {.in_h = SIDE,
+                                      .in_w = SIDE,
+                                      .in_c = 32,
+                                      .out_h = SIDE,
+                                      .out_w = SIDE,
+                                      .out_c = 32,
+                                      .kernel_h = 3,
+                                      .kernel_w = 3,
+                                      .stride = 1,
+                                      .padding = 1};
+
+/* What is tested. */
+static const struct dp_window *window;
+static enum dp_type type;
 
 static const unsigned uses[] = {DP_CONV_FORWARD, DP_CONV_BACKWARD_DATA, DP_CONV_BACKWARD_WEIGHTS};
 
@@ -59,14 +72,14 @@ static bool add_name(void *context, const_dnnl_primitive_desc_t desc)
 
 static struct names names_of(unsigned use)
 {
-    struct dp_onednn_conv conv = {NULL, window, ROWS, use, DP_TYPE_F32};
+    struct dp_onednn_conv conv = {NULL, window, ROWS, use, type};
     struct names names = {.count = 0};
 
     assert_int_equal(dnnl_engine_create(&conv.engine, dnnl_cpu, 0), dnnl_success);
     OK(dp_onednn_each_conv(&conv, add_name, &names));
     (void)dnnl_engine_destroy(conv.engine);
     for (int own = 0; own < DP_PREPARED_OWNS; own++) {
-        const struct dp_prepared_key key = {*window, ROWS, use, DP_TYPE_F32};
+        const struct dp_prepared_key key = {*window, ROWS, use, type};
         if (dp_prepared_has_own(own, &key) && names.count < MOST_NAMES) {
             (void)snprintf(names.text[names.count++], sizeof(names.text[0]), "%s",
                            dp_prepared_own_code(own));
@@ -84,6 +97,28 @@ struct result {
     double spared; /* FLOPs */
 };
 
+/* Numbers of the type, in -1..1. */
+static float *numbers(size_t count, uint32_t seed)
+{
+    float *array = uniform(count, seed, -1, 1);
+    uint16_t *narrow = (uint16_t *)(void *)array;
+
+    for (size_t i = 0; i < count && type == DP_TYPE_BF16; i++) {
+        narrow[i] = (uint16_t)(dp_bits_of(array[i]) >> 16);
+    }
+    return array;
+}
+
+/* Of the type before. */
+static void widen(float *array, size_t count)
+{
+    const uint16_t *narrow = (const uint16_t *)(const void *)array;
+
+    for (size_t i = count; i-- > 0 && type == DP_TYPE_BF16;) {
+        array[i] = dp_float_of((uint32_t)narrow[i] << 16);
+    }
+}
+
 /* Prepares and computes one use with these choices, on a stream of its own unless there is one. */
 static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *choices,
                              struct dp_stream *given)
@@ -91,12 +126,13 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
     struct dp_stream *s = given != NULL ? given : stream_on("cpu", 1);
     const size_t pixels = rows * dp_window_in(window), weights = dp_window_weights(window);
     const bool forward = (use & DP_CONV_FORWARD) != 0, back = (use & DP_CONV_BACKWARD_DATA) != 0;
-    float *x = uniform(pixels, 1, -1, 1), *w = uniform(weights, 2, -1, 1);
-    float *b = uniform(window->out_c, 3, -1, 1), *bias = (use & DP_CONV_BIAS) != 0 ? b : NULL;
+    float *x = numbers(pixels, 1), *w = numbers(weights, 2);
+    float *b = numbers(window->out_c, 3), *bias = (use & DP_CONV_BIAS) != 0 ? b : NULL;
     struct result result = {.path = "", .count = forward || back ? pixels : weights};
 
     result.values = zeros(result.count);
     s->algo_choices = choices;
+    dp_stream_set_type(s, type);
     OK(s->ops->conv_prepare(s, window, rows, use));
     s->path = result.path;
     s->spared = &result.spared;
@@ -106,6 +142,9 @@ static struct result compute(unsigned use, size_t rows, struct dp_algo_choices *
         OK(s->ops->conv_backward_data(s, result.values, x, w, window, rows));
     } else {
         OK(s->ops->conv_backward_weights(s, result.values, bias, x, x, window, rows, 0));
+    }
+    if (forward || back) {
+        widen(result.values, result.count);
     }
     s->path = NULL;
     s->spared = NULL;
@@ -153,6 +192,8 @@ static struct dp_algo_choices *table(void)
     assert_int_equal(strstr(machine, DP_PREPARED_AMX) != NULL, dp_amx_has());
     assert_int_equal(strstr(machine, DP_PREPARED_DENSE_AMX) != NULL, dp_amx_has());
     assert_int_equal(strstr(machine, DP_PREPARED_POINTWISE) != NULL, dp_amx_has());
+    assert_int_equal(strstr(machine, DP_PREPARED_CONV) != NULL, dp_amx_has());
+    assert_int_equal(strstr(machine, DP_PREPARED_CONV_SPLIT) != NULL, dp_amx_has());
     OK(dp_algo_choices_create(machine, &choices));
     return choices;
 }
@@ -184,10 +225,10 @@ static struct dp_algo_choices *known(unsigned use, const char *code)
 
 /* ---- tests ---- */
 
+static const struct dp_window *const windows[] = {&pointwise, &three, &many};
+
 static void each_window_and_use(void (*check)(unsigned use))
 {
-    static const struct dp_window *const windows[] = {&pointwise, &three};
-
     for (size_t i = 0; i < DP_COUNT(windows) * DP_COUNT(uses); i++) {
         window = windows[i / DP_COUNT(uses)];
         check(uses[i % DP_COUNT(uses)]);
@@ -242,37 +283,63 @@ static void a_known_choice_is_taken_and_computes_the_same(void **state)
     each_window_and_use(check_known);
 }
 
-static void check_products(unsigned use, bool bias)
+/* Only of its type, and without a bias. */
+static void check_tiles(enum dp_prepared_own own, unsigned use, bool bias)
 {
     const unsigned whole = use | (bias ? (unsigned)DP_CONV_BIAS : 0u);
-    const struct dp_prepared_key key = {pointwise, ROWS, use, DP_TYPE_BF16};
-    struct dp_algo_choices *choices = known(whole, DP_PREPARED_POINTWISE);
+    const enum dp_type other = type == DP_TYPE_F32 ? DP_TYPE_BF16 : DP_TYPE_F32;
+    const struct dp_prepared_key key = {*window, ROWS, use, other};
+    const char *code = dp_prepared_own_code(own);
+    struct dp_algo_choices *choices = known(whole, code);
     struct result preferred = compute(whole, ROWS, NULL, NULL);
     struct result result = compute(whole, ROWS, choices, NULL);
 
-    assert_string_equal(result.path, bias ? preferred.path : "own " DP_PREPARED_POINTWISE);
     assert_true(strncmp(preferred.path, "oneDNN ", 7) == 0);
-    assert_near(result.values, preferred.values, result.count, 1e-3, 1e-4);
-    assert_false(dp_prepared_has_own(DP_OWN_POINTWISE, &key));
+    assert_string_equal(code_in(result.path), bias ? code_in(preferred.path) : code);
+    assert_int_equal(strncmp(result.path, "own ", 4) == 0, !bias);
+    assert_near(result.values, preferred.values, result.count, 1e-3,
+                type == DP_TYPE_BF16 ? 1.0 / 128 : 1e-4);
+    assert_false(dp_prepared_has_own(own, &key));
     dp_free(result.values);
     dp_free(preferred.values);
     dp_algo_choices_destroy(choices);
 }
 
-static void products_of_tiles_are_of_float32_without_a_bias(void **state)
+static void tiles_are_of_their_type_and_without_a_bias(void **state)
 {
+    static const struct {
+        const struct dp_window *window;
+        enum dp_prepared_own own;
+        enum dp_type type;
+    } ways[] = {{&pointwise, DP_OWN_POINTWISE, DP_TYPE_F32},
+                {&many, DP_OWN_CONV_SPLIT, DP_TYPE_F32},
+                {&many, DP_OWN_CONV, DP_TYPE_BF16},
+                {&pointwise, DP_OWN_CONV, DP_TYPE_BF16}};
     (void)state;
 
     if (!dp_amx_has()) {
         skip();
     }
-    window = &pointwise;
-    for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        check_products(uses[u], false);
-        if (uses[u] != DP_CONV_BACKWARD_DATA) {
-            check_products(uses[u], true);
+    for (size_t i = 0; i < DP_COUNT(ways) * DP_COUNT(uses); i++) {
+        const unsigned use = uses[i % DP_COUNT(uses)];
+        const enum dp_prepared_own own = ways[i / DP_COUNT(uses)].own;
+        window = ways[i / DP_COUNT(uses)].window;
+        type = ways[i / DP_COUNT(uses)].type;
+        check_tiles(own, use, false);
+        if (use != DP_CONV_BACKWARD_DATA) {
+            check_tiles(own, use, true);
         }
     }
+}
+
+/* One of the two. */
+static void products_of_tiles_have_one_name(void **state)
+{
+    const struct dp_prepared_key key = {pointwise, ROWS, DP_CONV_FORWARD, DP_TYPE_F32};
+    (void)state;
+
+    assert_int_equal(dp_prepared_has_own(DP_OWN_POINTWISE, &key), dp_amx_has());
+    assert_false(dp_prepared_has_own(DP_OWN_CONV_SPLIT, &key));
 }
 
 static void without_measuring_the_preferred_one_computes(void **state)
@@ -324,15 +391,12 @@ static void a_rank_that_follows_measures_where_there_may_be_tiles(void **state)
 {
     (void)state;
 
+    for (size_t i = 0; i < DP_COUNT(windows) * DP_COUNT(uses); i++) {
+        window = windows[i / DP_COUNT(uses)];
+        check_follows(uses[i % DP_COUNT(uses)], window != &three && dp_amx_has());
+    }
     window = &pointwise;
-    for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        check_follows(uses[u], dp_amx_has());
-    }
     check_follows(DP_CONV_FORWARD | DP_CONV_BIAS, false);
-    window = &three;
-    for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        check_follows(uses[u], false);
-    }
 }
 
 static void row_counts_up_to_a_power_of_two_share_a_choice(void **state)
@@ -389,6 +453,7 @@ static int start(void **state)
 {
     (void)state;
     window = &three;
+    type = DP_TYPE_F32;
     return 0;
 }
 
@@ -398,7 +463,8 @@ int main(void)
         cmocka_unit_test_setup(what_is_measured_with_is_not_all_the_same, start),
         cmocka_unit_test_setup(what_is_fastest_is_noted_and_computes, start),
         cmocka_unit_test_setup(a_known_choice_is_taken_and_computes_the_same, start),
-        cmocka_unit_test_setup(products_of_tiles_are_of_float32_without_a_bias, start),
+        cmocka_unit_test_setup(tiles_are_of_their_type_and_without_a_bias, start),
+        cmocka_unit_test_setup(products_of_tiles_have_one_name, start),
         cmocka_unit_test_setup(without_measuring_the_preferred_one_computes, start),
         cmocka_unit_test_setup(a_rank_that_follows_notes_the_preferred_one, start),
         cmocka_unit_test_setup(a_rank_that_follows_measures_where_there_may_be_tiles, start),

@@ -312,6 +312,7 @@ static void tiles_are_of_their_type_and_without_a_bias(void **state)
         enum dp_prepared_own own;
         enum dp_type type;
     } ways[] = {{&pointwise, DP_OWN_POINTWISE, DP_TYPE_F32},
+                {&pointwise, DP_OWN_CONV_SPLIT, DP_TYPE_F32},
                 {&many, DP_OWN_CONV_SPLIT, DP_TYPE_F32},
                 {&many, DP_OWN_CONV, DP_TYPE_BF16},
                 {&pointwise, DP_OWN_CONV, DP_TYPE_BF16}};
@@ -330,16 +331,6 @@ static void tiles_are_of_their_type_and_without_a_bias(void **state)
             check_tiles(own, use, true);
         }
     }
-}
-
-/* One of the two. */
-static void products_of_tiles_have_one_name(void **state)
-{
-    const struct dp_prepared_key key = {pointwise, ROWS, DP_CONV_FORWARD, DP_TYPE_F32};
-    (void)state;
-
-    assert_int_equal(dp_prepared_has_own(DP_OWN_POINTWISE, &key), dp_amx_has());
-    assert_false(dp_prepared_has_own(DP_OWN_CONV_SPLIT, &key));
 }
 
 static void without_measuring_the_preferred_one_computes(void **state)
@@ -464,7 +455,6 @@ int main(void)
         cmocka_unit_test_setup(what_is_fastest_is_noted_and_computes, start),
         cmocka_unit_test_setup(a_known_choice_is_taken_and_computes_the_same, start),
         cmocka_unit_test_setup(tiles_are_of_their_type_and_without_a_bias, start),
-        cmocka_unit_test_setup(products_of_tiles_have_one_name, start),
         cmocka_unit_test_setup(without_measuring_the_preferred_one_computes, start),
         cmocka_unit_test_setup(a_rank_that_follows_notes_the_preferred_one, start),
         cmocka_unit_test_setup(a_rank_that_follows_measures_where_there_may_be_tiles, start),

@@ -17,7 +17,7 @@ enum {
 };
 
 struct plan {
-    const struct dp_conv_amx *call;
+    const struct dp_conv_call *call;
     struct dp_conv_grid grid;
     size_t parts, from_c, to_c; /* of numbers; channels that are read, and written */
     size_t taps;                /* of the kernel */
@@ -61,13 +61,7 @@ static size_t block_size(const struct plan *plan)
     return plan->parts * DP_AMX_BLOCK;
 }
 
-/* In equal parts, of which `whole` needs the fewest if none is above `most`. */
-static size_t equal_part(size_t whole, size_t most)
-{
-    return dp_div_up(whole, dp_div_up(whole, most > 0 ? most : 1));
-}
-
-static struct plan plan_of(const struct dp_conv_amx *call)
+static struct plan plan_of(const struct dp_conv_call *call)
 {
     const struct dp_window *w = call->w;
     const bool back = (call->use & DP_CONV_BACKWARD_DATA) != 0;
@@ -83,8 +77,8 @@ static struct plan plan_of(const struct dp_conv_amx *call)
     dp_conv_grid_set(&plan.grid, w, back);
     weights = plan.to_c / SIDE * steps_of(&plan) * block_size(&plan) * sizeof(uint16_t);
     planes = 2 * weights > PLANES ? 2 * weights : PLANES;
-    plan.images = equal_part(call->rows, planes / (image_size(&plan) * sizeof(uint16_t)));
-    plan.columns = equal_part(plan.to_c / SIDE, KEPT / plan.parts / steps_of(&plan));
+    plan.images = dp_conv_equal_part(call->rows, planes / (image_size(&plan) * sizeof(uint16_t)));
+    plan.columns = dp_conv_equal_part(plan.to_c / SIDE, KEPT / plan.parts / steps_of(&plan));
     return plan;
 }
 
@@ -109,7 +103,7 @@ static size_t own_bytes(const struct plan *plan)
     return block_size(plan) * sizeof(uint16_t) + SUMS * sizeof(float);
 }
 
-size_t dp_conv_amx_bytes(const struct dp_conv_amx *call, int threads)
+size_t dp_conv_amx_bytes(const struct dp_conv_call *call, int threads)
 {
     if ((call->use & DP_CONV_BACKWARD_WEIGHTS) != 0) {
         return dp_conv_gradient_amx_bytes(call, threads);
@@ -299,7 +293,7 @@ DP_AMX_INLINE void compute_panel(const struct plan *plan, const struct panel *pa
             const uint16_t *next = weights + tap->at * blocks * block;
             for (size_t i = 0; i < blocks; i++, from += parts * part, next += block) {
                 const struct dp_amx_operand a = {from, DP_AMX_TILE, part, 64};
-                const struct dp_amx_operand b = dp_conv_block(next);
+                const struct dp_amx_operand b = dp_amx_operand_at(next);
                 dp_conv_add_step(&a, &b, next + block, parts);
             }
         }
@@ -333,7 +327,7 @@ DP_AMX static void compute_panels(void *context, int part, int parts)
     dp_amx_end(&before);
 }
 
-void dp_conv_amx(const struct dp_conv_amx *call, int threads)
+void dp_conv_amx(const struct dp_conv_call *call, int threads)
 {
     if ((call->use & DP_CONV_BACKWARD_WEIGHTS) != 0) {
         dp_conv_gradient_amx(call, threads);
@@ -366,13 +360,13 @@ bool dp_conv_amx_can(const struct dp_window *w)
     return false;
 }
 
-size_t dp_conv_amx_bytes(const struct dp_conv_amx *call, int threads)
+size_t dp_conv_amx_bytes(const struct dp_conv_call *call, int threads)
 {
     (void)call, (void)threads;
     return 0;
 }
 
-void dp_conv_amx(const struct dp_conv_amx *call, int threads)
+void dp_conv_amx(const struct dp_conv_call *call, int threads)
 {
     (void)call, (void)threads;
 }

@@ -16,34 +16,20 @@
 #ifndef DP_KERNELS_CPU_AMX_CONV_AMX_H
 #define DP_KERNELS_CPU_AMX_CONV_AMX_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "kernels/device.h"
+#include "kernels/cpu/amx/conv_call.h"
 
 /* Whether this processor can, for these sizes: one group, stride 1 or 2, at most 25 kernel
  * positions, and multiples of 32 channels. */
 bool dp_conv_amx_can(const struct dp_window *w);
 
-/* Arrays as those of the convolutions in kernels/ops.h; what the use computes is written. */
-struct dp_conv_amx {
-    const struct dp_window *w;
-    size_t rows;
-    unsigned use;      /* one of DP_CONV_FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS */
-    enum dp_type type; /* of all arrays but dw */
-    void *x, *y, *weights;
-    bool adds;     /* dw is added to, else set */
-    void *scratch; /* dp_conv_amx_bytes(), aligned to 64 bytes */
-};
-
-/* Bytes of scratch for a call, whose arrays are not looked at. */
-size_t dp_conv_amx_bytes(const struct dp_conv_amx *call, int threads);
+/* Bytes of scratch. */
+size_t dp_conv_amx_bytes(const struct dp_conv_call *call, int threads);
 
 /* Computes on `threads` threads. */
-void dp_conv_amx(const struct dp_conv_amx *call, int threads);
+void dp_conv_amx(const struct dp_conv_call *call, int threads);
 
 /* Of these, the gradient of weights: conv_gradient_amx.c. */
-size_t dp_conv_gradient_amx_bytes(const struct dp_conv_amx *call, int threads);
-void dp_conv_gradient_amx(const struct dp_conv_amx *call, int threads);
+size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads);
+void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads);
 
 #endif

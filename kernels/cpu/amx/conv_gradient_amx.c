@@ -14,7 +14,7 @@ enum {
 };
 
 struct plan {
-    const struct dp_conv_amx *call;
+    const struct dp_conv_call *call;
     struct dp_conv_grid grid;
     size_t parts, taps;
     size_t ins, outs;  /* blocks of 32 channels */
@@ -45,7 +45,7 @@ static size_t image_size(const struct plan *plan)
     return plan->grid.planes * 2 * plan->parts * part_size(plan);
 }
 
-static struct plan plan_of(const struct dp_conv_amx *call)
+static struct plan plan_of(const struct dp_conv_call *call)
 {
     const struct dp_window *w = call->w;
     struct plan plan = {.call = call,
@@ -54,11 +54,9 @@ static struct plan plan_of(const struct dp_conv_amx *call)
                         .ins = w->in_c / SIDE,
                         .outs = w->out_c / SIDE,
                         .pair = call->type == DP_TYPE_F32 ? DP_AMX_ROWS : 1};
-    size_t most;
 
     dp_conv_grid_set(&plan.grid, w, false);
-    most = PLANES / (image_size(&plan) * sizeof(uint16_t));
-    plan.images = dp_div_up(call->rows, dp_div_up(call->rows, most > 0 ? most : 1));
+    plan.images = dp_conv_equal_part(call->rows, PLANES / (image_size(&plan) * sizeof(uint16_t)));
     return plan;
 }
 
@@ -85,7 +83,7 @@ static size_t own_bytes(const struct plan *plan)
            (size_t)2 * SUMS * sizeof(float);
 }
 
-size_t dp_conv_gradient_amx_bytes(const struct dp_conv_amx *call, int threads)
+size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads)
 {
     const struct plan plan = plan_of(call);
 
@@ -247,7 +245,7 @@ DP_AMX_INLINE void compute_block(const struct plan *plan, const struct own *own,
     }
     for (size_t image = 0; image < plan->now; image++, x += image_size(plan)) {
         for (size_t panel = 0; panel < plan->grid.panels; panel++, dy += block) {
-            const struct dp_amx_operand a = dp_conv_block(dy);
+            const struct dp_amx_operand a = dp_amx_operand_at(dy);
             const struct dp_amx_operand b = {x + panel * SIDE * ROW, parts * part, part,
                                              parts == 1 ? 128 : 64};
             dp_conv_add_step(&a, &b, dy + block, parts);
@@ -294,7 +292,7 @@ DP_AMX static void compute_part(void *context, int part, int parts)
     dp_amx_end(&before);
 }
 
-void dp_conv_gradient_amx(const struct dp_conv_amx *call, int threads)
+void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads)
 {
     struct plan plan = plan_of(call);
     char *scratch = call->scratch;
@@ -313,13 +311,13 @@ void dp_conv_gradient_amx(const struct dp_conv_amx *call, int threads)
 
 #else
 
-size_t dp_conv_gradient_amx_bytes(const struct dp_conv_amx *call, int threads)
+size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads)
 {
     (void)call, (void)threads;
     return 0;
 }
 
-void dp_conv_gradient_amx(const struct dp_conv_amx *call, int threads)
+void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads)
 {
     (void)call, (void)threads;
 }

@@ -15,12 +15,6 @@ static inline size_t dp_conv_number(size_t parts)
     return parts == 1 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* A block of 32 x 32 numbers, packed or split. */
-DP_AMX_INLINE struct dp_amx_operand dp_conv_block(const uint16_t *at)
-{
-    return dp_amx_split_block(at);
-}
-
 /* The operand's part `far` is fetched into the first cache. */
 DP_AMX_INLINE void dp_conv_add_step(const struct dp_amx_operand *a, const struct dp_amx_operand *b,
                                     const uint16_t *far, size_t parts)

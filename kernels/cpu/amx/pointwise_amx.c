@@ -15,7 +15,7 @@ enum {
 };
 
 struct plan {
-    const struct dp_pointwise_amx *call;
+    const struct dp_conv_call *call;
     const float *kept, *streamed; /* the operands */
     float *result;
     size_t pixels, kept_columns, streamed_columns;
@@ -59,27 +59,21 @@ static bool keeps_x(const struct dp_window *w)
     return w->in_c <= w->out_c;
 }
 
-/* In equal parts, of which `whole` blocks need at most `most`. */
-static size_t equal_part(size_t whole, size_t most)
-{
-    return dp_div_up(whole, dp_div_up(whole, most));
-}
-
 /* Blocks of columns that are kept, each of `steps` blocks; at least one. */
 static size_t kept_weights(const struct dp_window *w, unsigned use)
 {
     const size_t steps = sum_channels(w, use) / SIDE;
 
-    return equal_part(result_channels(w, use) / SIDE, steps < KEPT ? KEPT / steps : 1);
+    return dp_conv_equal_part(result_channels(w, use) / SIDE, KEPT / steps);
 }
 
 /* Blocks of pixels that are kept. */
 static size_t kept_pixels(const struct dp_window *w, size_t rows)
 {
     const size_t across = dp_smaller(w->in_c, w->out_c) / SIDE;
-    const size_t most = across < KEPT ? KEPT / across : 1;
 
-    return equal_part(dp_div_up(pixels_of(w, rows), SIDE), dp_smaller(most, STEPS));
+    return dp_conv_equal_part(dp_div_up(pixels_of(w, rows), SIDE),
+                              dp_smaller(KEPT / across, STEPS));
 }
 
 /* Split blocks of each of two panels that a thread streams. */
@@ -109,10 +103,10 @@ static size_t own_bytes(const struct dp_window *w, size_t rows, unsigned use)
            SUMS * sizeof(float);
 }
 
-size_t dp_pointwise_amx_bytes(const struct dp_window *w, size_t rows, unsigned use, int threads)
+size_t dp_pointwise_amx_bytes(const struct dp_conv_call *c, int threads)
 {
-    return kept_bytes(w, rows, use) + sums_bytes(w, use) +
-           (size_t)threads * own_bytes(w, rows, use);
+    return kept_bytes(c->w, c->rows, c->use) + sums_bytes(c->w, c->use) +
+           (size_t)threads * own_bytes(c->w, c->rows, c->use);
 }
 
 /* A thread's scratch. */
@@ -123,7 +117,7 @@ struct own {
 
 static struct own own_of(const struct plan *plan, int part)
 {
-    const struct dp_pointwise_amx *c = plan->call;
+    const struct dp_conv_call *c = plan->call;
     const size_t panel = panel_blocks(c->w, c->rows, c->use) * SPLIT_BLOCK;
     uint16_t *own =
         (uint16_t *)(void *)(plan->own + (size_t)part * own_bytes(c->w, c->rows, c->use));
@@ -358,7 +352,7 @@ DP_AMX static void compute_gradient(void *context, int part, int parts)
 
 /* ---- all ---- */
 
-static struct plan plan_of(const struct dp_pointwise_amx *c)
+static struct plan plan_of(const struct dp_conv_call *c)
 {
     const struct dp_window *w = c->w;
     const bool forward = (c->use & DP_CONV_FORWARD) != 0, x = keeps_x(w);
@@ -385,7 +379,7 @@ static struct plan plan_of(const struct dp_pointwise_amx *c)
     return plan;
 }
 
-void dp_pointwise_amx(const struct dp_pointwise_amx *call, int threads)
+void dp_pointwise_amx(const struct dp_conv_call *call, int threads)
 {
     struct plan plan = plan_of(call);
     const bool gradient = sums_pixels(call->use);
@@ -410,13 +404,13 @@ bool dp_pointwise_amx_can(const struct dp_window *w)
     return false;
 }
 
-size_t dp_pointwise_amx_bytes(const struct dp_window *w, size_t rows, unsigned use, int threads)
+size_t dp_pointwise_amx_bytes(const struct dp_conv_call *call, int threads)
 {
-    (void)w, (void)rows, (void)use, (void)threads;
+    (void)call, (void)threads;
     return 0;
 }
 
-void dp_pointwise_amx(const struct dp_pointwise_amx *call, int threads)
+void dp_pointwise_amx(const struct dp_conv_call *call, int threads)
 {
     (void)call, (void)threads;
 }

@@ -17,29 +17,16 @@
 #ifndef DP_KERNELS_CPU_AMX_POINTWISE_AMX_H
 #define DP_KERNELS_CPU_AMX_POINTWISE_AMX_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "kernels/device.h"
+#include "kernels/cpu/amx/conv_call.h"
 
 /* Whether this processor can, for these sizes: 1 x 1, one group, stride 1, no padding, and
  * multiples of 32 channels. */
 bool dp_pointwise_amx_can(const struct dp_window *w);
 
-/* Bytes of scratch for a use of `rows` images, at least one. */
-size_t dp_pointwise_amx_bytes(const struct dp_window *w, size_t rows, unsigned use, int threads);
-
-/* Arrays as those of the convolutions in kernels/ops.h; what the use computes is written. */
-struct dp_pointwise_amx {
-    const struct dp_window *w;
-    size_t rows;
-    unsigned use; /* one of DP_CONV_FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS */
-    float *x, *y, *weights;
-    bool adds;     /* dw is added to, else set */
-    void *scratch; /* dp_pointwise_amx_bytes(), aligned to 64 bytes */
-};
+/* Bytes of scratch. */
+size_t dp_pointwise_amx_bytes(const struct dp_conv_call *call, int threads);
 
 /* Computes on `threads` threads. */
-void dp_pointwise_amx(const struct dp_pointwise_amx *call, int threads);
+void dp_pointwise_amx(const struct dp_conv_call *call, int threads);
 
 #endif

@@ -87,8 +87,8 @@ struct dp_amx_operand {
     long row;          /* bytes from a row of a tile to the next */
 };
 
-/* A split block. */
-DP_AMX_INLINE struct dp_amx_operand dp_amx_split_block(const uint16_t *at)
+/* Those of a block, packed or split. */
+DP_AMX_INLINE struct dp_amx_operand dp_amx_operand_at(const uint16_t *at)
 {
     return (struct dp_amx_operand){at, DP_AMX_TILE, DP_AMX_BLOCK, DP_AMX_DEPTH * sizeof(*at)};
 }
@@ -170,7 +170,7 @@ DP_AMX_INLINE void dp_amx_add_products(const uint16_t *a, const uint16_t *b, con
 
     dp_amx_stored();
     for (size_t i = 0; i < steps; i++, a += DP_AMX_SPLIT_BLOCK, b += DP_AMX_SPLIT_BLOCK) {
-        const struct dp_amx_operand left = dp_amx_split_block(a), right = dp_amx_split_block(b);
+        const struct dp_amx_operand left = dp_amx_operand_at(a), right = dp_amx_operand_at(b);
         dp_amx_add_step(&left, &right, &beside);
     }
 }

@@ -47,16 +47,17 @@ bool dp_prepared_may_use_tiles(const struct dp_prepared_key *key)
     return dp_prepared_has_own(DP_OWN_CONV, key) || dp_prepared_has_own(DP_OWN_CONV_SPLIT, key);
 }
 
-static struct dp_conv_amx conv_call(const struct dp_prepared_key *key)
+/* By tiles, without arrays. */
+static struct dp_conv_call call_of(const struct dp_prepared_key *key)
 {
-    return (struct dp_conv_amx){
+    return (struct dp_conv_call){
         .w = &key->window, .rows = key->rows, .use = key->use & uses, .type = key->type};
 }
 
 static size_t scratch_bytes(enum dp_prepared_own own, const struct dp_prepared_key *key,
                             int threads)
 {
-    const struct dp_conv_amx call = conv_call(key);
+    const struct dp_conv_call call = call_of(key);
 
     switch (own) {
     case DP_OWN_AMX:
@@ -64,7 +65,7 @@ static size_t scratch_bytes(enum dp_prepared_own own, const struct dp_prepared_k
     case DP_OWN_WINOGRAD:
         return dp_winograd_bytes(&key->window, call.use, threads);
     case DP_OWN_POINTWISE:
-        return dp_pointwise_amx_bytes(&key->window, key->rows, call.use, threads);
+        return dp_pointwise_amx_bytes(&call, threads);
     default:
         return dp_conv_amx_bytes(&call, threads);
     }
@@ -125,23 +126,6 @@ static void run_winograd(const struct dp_stream *s, const struct dp_prepared_con
     dp_winograd_run(&call, s->threads);
 }
 
-static void run_pointwise(const struct dp_stream *s, const struct dp_prepared_conv *conv,
-                          const struct call_arrays *to, bool adds)
-{
-    const struct dp_prepared_key *key = &conv->key;
-    const struct dp_prepared_onednn *all = s->state;
-    const struct dp_pointwise_amx call = {.w = &key->window,
-                                          .rows = key->rows,
-                                          .use = key->use & uses,
-                                          .x = to->x.floats,
-                                          .y = to->y.floats,
-                                          .weights = to->weights.floats,
-                                          .adds = adds,
-                                          .scratch = all->arena};
-
-    dp_pointwise_amx(&call, s->threads);
-}
-
 static void run_weights(const struct dp_stream *s, const struct dp_prepared_conv *conv,
                         const struct call_arrays *to, bool adds)
 {
@@ -158,18 +142,22 @@ static void run_weights(const struct dp_stream *s, const struct dp_prepared_conv
     dp_conv_weights_amx(&call, s->threads);
 }
 
-static void run_conv(const struct dp_stream *s, const struct dp_prepared_conv *conv,
-                     const struct call_arrays *to, bool adds)
+static void run_tiles(const struct dp_stream *s, const struct dp_prepared_conv *conv,
+                      const struct call_arrays *to, bool adds)
 {
     const struct dp_prepared_onednn *all = s->state;
-    struct dp_conv_amx call = conv_call(&conv->key);
+    struct dp_conv_call call = call_of(&conv->key);
 
     call.x = to->x.out;
     call.y = to->y.out;
     call.weights = to->weights.out;
     call.adds = adds;
     call.scratch = all->arena;
-    dp_conv_amx(&call, s->threads);
+    if (conv->own == DP_OWN_POINTWISE) {
+        dp_pointwise_amx(&call, s->threads);
+    } else {
+        dp_conv_amx(&call, s->threads);
+    }
 }
 
 void dp_prepared_run_own(const struct dp_stream *s, const struct dp_prepared_conv *conv,
@@ -178,9 +166,9 @@ void dp_prepared_run_own(const struct dp_stream *s, const struct dp_prepared_con
     static void (*const run[DP_PREPARED_OWNS])(const struct dp_stream *s,
                                                const struct dp_prepared_conv *conv,
                                                const struct call_arrays *arrays, bool adds) = {
-        [DP_OWN_AMX] = run_weights,         [DP_OWN_WINOGRAD] = run_winograd,
-        [DP_OWN_POINTWISE] = run_pointwise, [DP_OWN_CONV] = run_conv,
-        [DP_OWN_CONV_SPLIT] = run_conv,
+        [DP_OWN_AMX] = run_weights,      [DP_OWN_WINOGRAD] = run_winograd,
+        [DP_OWN_POINTWISE] = run_tiles,  [DP_OWN_CONV] = run_tiles,
+        [DP_OWN_CONV_SPLIT] = run_tiles,
     };
     const struct call_arrays arrays = {{a->x}, {a->y}, {a->weights}, {a->bias}};
 

@@ -11,7 +11,7 @@
 #include "tests/support/arrays.h"
 
 #include "kernels/cpu/amx/amx.h"
-#include "kernels/cpu/amx/conv_amx.h"
+#include "kernels/cpu/amx/conv_call.h"
 #include "kernels/cpu/float_bits.h"
 #include "kernels/ref/window.h"
 #include "tests/support/guarded.h"
@@ -26,8 +26,8 @@ enum { X, Y, WEIGHTS, ARRAYS };
 /* What is tested, and how far results may be off: see struct errors. */
 struct way {
     bool (*can)(const struct dp_window *w);
-    size_t (*bytes)(const struct dp_conv_amx *call, int threads);
-    void (*compute)(const struct dp_conv_amx *call, int threads);
+    size_t (*bytes)(const struct dp_conv_call *call, int threads);
+    void (*compute)(const struct dp_conv_call *call, int threads);
     const struct shape *shapes;
     size_t count;
     enum dp_type type;
@@ -140,7 +140,7 @@ static inline size_t result_bytes(const struct work *k, const struct use *use)
 static inline void run(const struct work *k, const struct use *use, int threads, void *result,
                        bool adds)
 {
-    struct dp_conv_amx call = {
+    struct dp_conv_call call = {
         .w = &k->w,
         .rows = k->rows,
         .use = use->use,

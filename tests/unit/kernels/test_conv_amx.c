@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS, in memory_end.h */
 #include "tests/support/tiles/conv_by_tiles.h"
 
+#include "kernels/cpu/amx/conv_amx.h"
 #include "kernels/cpu/amx/conv_grid.h"
 
 static const struct shape shapes[] = {

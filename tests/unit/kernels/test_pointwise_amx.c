@@ -18,31 +18,24 @@ static const struct shape shapes[] = {
     {1, 3, 11, 64, 4160, 1, 1, 1, 0},  /* 130: 44, 44 and 42 for it, 1 and 1 for gradients of x */
 };
 
-static size_t bytes(const struct dp_conv_amx *call, int threads)
-{
-    return dp_pointwise_amx_bytes(call->w, call->rows, call->use, threads);
-}
-
-static void compute(const struct dp_conv_amx *call, int threads)
-{
-    const struct dp_pointwise_amx pointwise = {
-        .w = call->w,
-        .rows = call->rows,
-        .use = call->use,
-        .x = call->x,
-        .y = call->y,
-        .weights = call->weights,
-        .adds = call->adds,
-        .scratch = call->scratch,
-    };
-
-    dp_pointwise_amx(&pointwise, threads);
-}
-
 /* Measured are 3.8 roundings at most, and of the roots 0.42 to 0.55, or 0.72 where few pixels are
  * summed: a block of one more pixel takes as many roundings as one of 32. */
-static struct way way = {dp_pointwise_amx_can, bytes,       compute,   shapes,
-                         DP_COUNT(shapes),     DP_TYPE_F32, {6, 6, 6}, {0.8, 0.8, 0.8}};
+static struct way way = {dp_pointwise_amx_can,
+                         dp_pointwise_amx_bytes,
+                         dp_pointwise_amx,
+                         shapes,
+                         DP_COUNT(shapes),
+                         DP_TYPE_F32,
+                         {6, 6, 6},
+                         {0.8, 0.8, 0.8}};
+
+static size_t scratch_of(const struct shape *s, size_t rows, unsigned use)
+{
+    const struct dp_window w = window_of(s);
+    const struct dp_conv_call call = {.w = &w, .rows = rows, .use = use};
+
+    return dp_pointwise_amx_bytes(&call, 2);
+}
 
 /* What is kept of them is a part of the pixels, however many there are; or one block. */
 static void scratch_does_not_grow_with_pixels(void **state)
@@ -52,12 +45,9 @@ static void scratch_does_not_grow_with_pixels(void **state)
     (void)state;
 
     for (size_t u = 0; u < DP_COUNT(uses); u++) {
-        const struct dp_window w = window_of(&small), many = window_of(&large);
         const unsigned use = uses[u].use;
-        assert_int_equal(dp_pointwise_amx_bytes(&w, 200, use, 2),
-                         dp_pointwise_amx_bytes(&w, small.rows, use, 2));
-        assert_int_equal(dp_pointwise_amx_bytes(&many, 100, use, 2),
-                         dp_pointwise_amx_bytes(&many, large.rows, use, 2));
+        assert_int_equal(scratch_of(&small, 200, use), scratch_of(&small, small.rows, use));
+        assert_int_equal(scratch_of(&large, 100, use), scratch_of(&large, large.rows, use));
     }
 }
 

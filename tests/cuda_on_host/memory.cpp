@@ -1,7 +1,7 @@
 /*
  * memory.cpp - memory of cuda_runtime.h.
  *
- *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow
+ *   DP_CUDA_GUARD=1          the host cannot touch device memory: slow on a processor without keys
  *   DP_CUDA_MEMORY=BYTES     of each device; 4 GiB unless set
  *   DP_CUDA_MEMSET=BYTES     setting so many bytes at once fails
  *
@@ -36,7 +36,8 @@ static exported_block *exported;         /* behind the region: of each page */
 static std::map<char *, block> blocks;   /* those in use, by address */
 static std::map<int, size_t> used_bytes; /* of each device */
 static size_t reach;                     /* of the region, ever used */
-static int open_count;
+static int open_count;                   /* of all threads */
+static thread_local int own_open_count;  /* of one, where the region has a key */
 
 static void host_touched(int number, siginfo_t *info, void *context)
 {
@@ -51,7 +52,6 @@ static void host_touched(int number, siginfo_t *info, void *context)
     raise(number);
 }
 
-/* Opening and closing costs system calls and a fault for each page touched, hence the switch. */
 static bool is_guarded()
 {
     static const bool guarded = getenv("DP_CUDA_GUARD") != nullptr;
@@ -59,16 +59,33 @@ static bool is_guarded()
     return guarded;
 }
 
+/* A protection key of the processor opens the region to one thread, and costs nearly nothing. Where
+ * there is none (-1), opening and closing change the access of each page. */
+static int region_key()
+{
+    static const int key = is_guarded() ? pkey_alloc(0, PKEY_DISABLE_ACCESS) : -1;
+
+    return key;
+}
+
 void region_open()
 {
-    if (open_count++ == 0 && reach > 0 && is_guarded()) {
+    if (region_key() >= 0) {
+        if (own_open_count++ == 0) {
+            (void)pkey_set(region_key(), 0);
+        }
+    } else if (open_count++ == 0 && reach > 0 && is_guarded()) {
         (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
     }
 }
 
 void region_close()
 {
-    if (--open_count == 0 && reach > 0 && is_guarded()) {
+    if (region_key() >= 0) {
+        if (--own_open_count == 0) {
+            (void)pkey_set(region_key(), PKEY_DISABLE_ACCESS);
+        }
+    } else if (--open_count == 0 && reach > 0 && is_guarded()) {
         (void)mprotect(region, reach, PROT_NONE);
     }
 }
@@ -154,7 +171,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     region_open();
     if (at + whole > region + reach) {
         reach = static_cast<size_t>(at + whole - region);
-        (void)mprotect(region, reach, PROT_READ | PROT_WRITE);
+        (void)pkey_mprotect(region, reach, PROT_READ | PROT_WRITE, region_key());
     }
     memset(at, 0xff, bytes);
     region_close();

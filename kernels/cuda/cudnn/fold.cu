@@ -11,7 +11,9 @@ extern "C" {
 #include "kernels/cuda/stream/launch.h"
 
 enum { MOST_CHANNELS = 64, WIDTH = 2 /* bytes of a type */, PACK = 16 / WIDTH };
-enum { PIECE_BYTES = 32 << 20 /* of folded images, at most */, PIECE_ROWS = 32 /* at least */ };
+enum { PIECE_ROWS = 32 }; /* at least */
+
+size_t dp_cuda_fold_bytes = DP_FOLD_BYTES;
 
 extern "C" bool dp_cuda_folds(const struct dp_window *w, enum dp_type type)
 {
@@ -42,7 +44,7 @@ extern "C" size_t dp_cuda_fold_rows(const struct dp_window *w, size_t rows)
     const size_t image = dp_window_in(&f) * WIDTH;
     size_t found = rows;
 
-    for (size_t n = 2; found * image > PIECE_BYTES && rows / n >= PIECE_ROWS; n++) {
+    for (size_t n = 2; found * image > dp_cuda_fold_bytes && rows / n >= PIECE_ROWS; n++) {
         found = rows % n == 0 ? rows / n : found;
     }
     return found;

@@ -28,6 +28,10 @@ bool dp_cuda_folds(const struct dp_window *w, enum dp_type type);
 /* The window after folding; its padding is 0. */
 struct dp_window dp_cuda_folded(const struct dp_window *w);
 
+/* Bytes of the folded images of a piece, at most. Tests make it smaller. */
+enum { DP_FOLD_BYTES = 32 << 20 };
+extern size_t dp_cuda_fold_bytes;
+
 /* Rows of a piece, which divide `rows`: they depend on these and the window alone. */
 size_t dp_cuda_fold_rows(const struct dp_window *w, size_t rows);
 

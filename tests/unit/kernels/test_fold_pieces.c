@@ -9,8 +9,8 @@
 #include "kernels/cuda/cudnn/fold.h"
 #endif
 
-/* 516 KiB an image when it is folded, so two pieces of 32 rows. */
-enum { ROWS = 64, IN_H = 385, IN_W = 382, OUT_H = 129, OUT_W = 128, OUT_C = 8, TAPS = 3 * 2 };
+/* 16.5 KiB an image when it is folded, so of pieces of 1 MiB two of 32 rows. */
+enum { ROWS = 64, IN_H = 70, IN_W = 64, OUT_H = 24, OUT_W = 22, OUT_C = 8, TAPS = 3 * 2 };
 enum { IMAGE = IN_H * IN_W, RESULT = OUT_H * OUT_W * OUT_C, WEIGHTS = OUT_C * TAPS };
 
 static const struct dp_window window = {.in_h = IN_H,
@@ -145,6 +145,15 @@ static void assert_same(struct dp_stream *s, struct dp_stream *ref, const struct
     assert_near(found->added, wanted->added, WEIGHTS, near_sum(pixels) + rounding, step);
 }
 
+static void set_bytes(size_t bytes)
+{
+#if DP_HAVE_CUDA
+    dp_cuda_fold_bytes = bytes;
+#else
+    (void)bytes;
+#endif
+}
+
 /* slow: so that gradients of weights are of `gradient`. */
 static void assert_pieces_equal_the_whole(const char *slow, enum dp_type gradient)
 {
@@ -153,6 +162,7 @@ static void assert_pieces_equal_the_whole(const char *slow, enum dp_type gradien
     struct result wanted, found;
     long form, type;
 
+    set_bytes(1 << 20);
     plain = typed_stream(tested_device(), DP_TYPE_BF16);
     plain->conv = DP_CONV_CUBLAS;
     wanted = compute_batch(plain, ref);
@@ -205,6 +215,7 @@ static void pieces_divide_the_rows_and_are_neither_large_nor_short(void **state)
                                      {250, 50},  {254, 127}, {256, 64},  {257, 257},
                                      {1024, 64}, {1580, 79}, {2000, 50}, {3007, 97}};
 
+    set_bytes(DP_FOLD_BYTES);
     for (size_t i = 0; i < DP_COUNT(rows); i++) {
         assert_int_equal(dp_cuda_fold_rows(&first, rows[i][0]), rows[i][1]);
     }

@@ -63,6 +63,12 @@ static void put_labels(const struct dp_run_job *job, char *text)
     put_hash(text, job->spread_labels);
 }
 
+/* data.cache is no field: what it does else changes no bit. */
+static void put_repeated(const struct dp_run_job *job, char *text)
+{
+    (void)snprintf(text, TEXT_BYTES, "%s", dp_run_cached_input(job) ? "the first" : "");
+}
+
 static void put_device(const struct dp_run_job *job, char *text)
 {
     (void)snprintf(text, TEXT_BYTES, "%s", job->device->plugin.name);
@@ -175,6 +181,7 @@ static const struct view views[] = {
 static const struct field others[] = {
     {"training rows", DP_KEY_BINDS, put_rows},
     {"training labels", DP_KEY_BITS, put_labels},
+    {"repeated batch", DP_KEY_BITS, put_repeated},
     {"model.layers", DP_KEY_BITS, put_layers},
     {"steps of the schedule", DP_KEY_BITS, put_schedule_steps},
     {"device", DP_KEY_BITS | DP_KEY_AUTO, put_device},
@@ -242,7 +249,7 @@ static bool differs(const struct dp_run_job *job, const struct dp_json *object,
         return false;
     }
     (void)snprintf(list + used, size - used, "%s%s %.80s -> %s", used == 0 ? "" : ", ", field->name,
-                   then, now);
+                   then[0] != '\0' ? then : "none", now[0] != '\0' ? now : "none");
     return true;
 }
 

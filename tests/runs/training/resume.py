@@ -283,6 +283,8 @@ def case_what_changes_the_bits_is_named():
         ("model.layers[5].dropout.rate", 0.3, "model.layers"),
         ("data.normalize", "{mean: [0.5], std: [0.5]}", "data.normalize.mean [] -> [0.5]"),
         ("data.dir", other, "training labels"),
+        ("data.cache", "batch", "repeated batch none -> the first"),
+        ("data.cache", "decoded", None),
         ("checkpoint.every_steps", 7, None),
         ("train.steps", 9, None),  # the learning rate is constant
     )):

@@ -211,6 +211,9 @@ static void add_others(const struct dp_run_summary *s, struct dp_step_terms *t)
     for (int i = 0; i < s->rank_count; i++) {
         const struct dp_run_rank *mine = &s->ranks[i];
         double others = mine->busy_cores, lost;
+
+        /* The kernel may count time late, so more of it in a short run than there was. */
+        others = others > cores_in(mine->cpus) ? cores_in(mine->cpus) : others;
         for (int k = 0; k < s->rank_count; k++) {
             const struct dp_run_rank *rank = &s->ranks[k];
             const bool there =

@@ -52,6 +52,8 @@ static void other_programs_on_a_ranks_core_are_contention(void **state)
     assert_verdict(&run, "contention", 0.2, 1000.0 * 100 / 80);
     share_cpu(&run.ranks[1], 0.5, (double)NAN, 60.0);
     assert_verdict(&run, "communication", 0.12, 1000.0 * 2 * 100 / (2 * 88 + 12));
+    share_cpu(&run.ranks[1], 0.3, 2.4, 60.0); /* the kernel counted time from before the steps */
+    assert_non_null(strstr(judged(&run).evidence, "0.7 of the 1 CPU of rank 1 on h"));
     /* Both ranks have the CPU: what the other one takes is nobody else's. */
     set_text(run.ranks[1].cpus, "0");
     share_cpu(&run.ranks[0], 0.5, 1.0, 60.0);

@@ -10,6 +10,10 @@
  * has more threads than cores, and cannot know that another program uses these cores, too. Each
  * then waits for threads that cannot run because the other spins.
  *
+ * Undoes a binding that the user's OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY ask for: each
+ * rank of a host would be bound to the same first place, and see no other cores. All places
+ * together are the cores that ranks divide.
+ *
  * The library reads its settings when it is loaded. So this restarts the program, in the same
  * process, and returns only after that or where it is impossible. Call it first of all.
  */

@@ -142,13 +142,15 @@ def case_ranks_of_launch_mpirun_divide_the_cores_of_their_host():
     cores = {(topology / f"cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in own}
     if len(cores) < 2:
         raise harness.Skipped("one core cannot be divided")
-    for flags, ranks in (((), 1), ((), 2), (("--bind-to", "core"), 1)):
+    for flags, ranks, env in (((), 1, {}), ((), 2, {}), (("--bind-to", "core"), 1, {}),
+                              ((), 1, {"OMP_PROC_BIND": "true"}),
+                              ((), 2, {"OMP_PLACES": "cores", "OMP_PROC_BIND": "spread"})):
         launch = [str(harness.ROOT / "launch/mpirun"), *flags, "-np", str(ranks)]
-        result = Started([small_cfg(), "--dry-run"], wrapper=launch).finish()
+        result = Started([small_cfg(), "--dry-run"], wrapper=launch, env=env).finish()
         same(result.code, 0, f"the exit code of\n{result}\n")
         found = re.findall(r"rank \d+: host \S+, cpus (\S+),", result.out)
         has = sorted(cpu for cpus in found for cpu in cpus_of(cpus))
-        check((has == own) != bool(flags), f"{flags}: {ranks} ranks have {found} of {own}")
+        check((has == own) != bool(flags), f"{flags}, {env}: {ranks} ranks have {found} of {own}")
 
 
 def case_of_many_ranks_those_that_wait_for_others_to_start_sleep():

@@ -16,10 +16,7 @@
 #include "kernels/ref/window.h"
 #include "tests/support/guarded.h"
 #include "tests/support/memory_end.h"
-
-struct shape {
-    size_t rows, height, width, in_c, out_c, kernel_h, kernel_w, stride, padding;
-};
+#include "tests/support/tiles/conv_shape.h"
 
 enum { X, Y, WEIGHTS, ARRAYS };
 
@@ -41,23 +38,6 @@ static const struct use {
 } uses[] = {{"the result", DP_CONV_FORWARD, Y},
             {"the gradient of x", DP_CONV_BACKWARD_DATA, X},
             {"the gradient of weights", DP_CONV_BACKWARD_WEIGHTS, WEIGHTS}};
-
-static inline struct dp_window window_of(const struct shape *s)
-{
-    return (struct dp_window){
-        .in_h = s->height,
-        .in_w = s->width,
-        .in_c = s->in_c,
-        .out_h = (s->height + 2 * s->padding - s->kernel_h) / s->stride + 1,
-        .out_w = (s->width + 2 * s->padding - s->kernel_w) / s->stride + 1,
-        .out_c = s->out_c,
-        .kernel_h = s->kernel_h,
-        .kernel_w = s->kernel_w,
-        .stride = s->stride,
-        .padding = s->padding,
-        .groups = 1,
-    };
-}
 
 /* Numbers from -1 to 1, in arrays behind which memory ends: they must stay. */
 struct work {

@@ -17,41 +17,23 @@
 #include "kernels/ref/window.h"
 #include "tests/support/guarded.h"
 #include "tests/support/memory_end.h"
+#include "tests/support/tiles/conv_shape.h"
 
-static const struct shape {
-    size_t side_h, side_w, in_c, out_c, kernel_h, kernel_w, stride, padding, rows;
-} shapes[] = {
-    {14, 14, 32, 64, 5, 5, 1, 2, 4}, /* lenet */
-    {28, 28, 1, 32, 5, 5, 1, 2, 3},  /* positions as rows of a tile */
-    {28, 28, 16, 16, 3, 3, 1, 1, 2}, /* an odd number of sets, and of blocks */
-    {28, 28, 16, 32, 3, 3, 2, 1, 2}, /* planes of remainders */
-    {14, 14, 32, 64, 1, 1, 2, 0, 3}, /* a plane that no position needs */
-    {7, 7, 64, 64, 3, 3, 1, 1, 9},   /* more than one image at a time */
-    {30, 31, 3, 20, 7, 7, 2, 3, 2},  /* few channels and a stride; channels that fill no tile */
-    {9, 11, 40, 24, 3, 5, 1, 1, 2},  /* neither square nor a multiple of anything */
-    {12, 12, 17, 33, 4, 2, 3, 1, 1}, /* a stride that leaves pixels out */
-    {5, 5, 15, 1, 5, 5, 1, 0, 1},    /* one pixel */
-    {6, 40, 2, 17, 1, 16, 1, 0, 2},  /* as many positions as a tile has rows */
-    {3, 3, 130, 18, 3, 3, 1, 1, 1},  /* more channels than a vector has */
-    {2, 3, 700, 18, 1, 1, 1, 0, 40}, /* a step that is larger than the cache's part */
+static const struct shape shapes[] = {
+    {4, 14, 14, 32, 64, 5, 5, 1, 2}, /* lenet */
+    {3, 28, 28, 1, 32, 5, 5, 1, 2},  /* positions as rows of a tile */
+    {2, 28, 28, 16, 16, 3, 3, 1, 1}, /* an odd number of sets, and of blocks */
+    {2, 28, 28, 16, 32, 3, 3, 2, 1}, /* planes of remainders */
+    {3, 14, 14, 32, 64, 1, 1, 2, 0}, /* a plane that no position needs */
+    {9, 7, 7, 64, 64, 3, 3, 1, 1},   /* more than one image at a time */
+    {2, 30, 31, 3, 20, 7, 7, 2, 3},  /* few channels and a stride; channels that fill no tile */
+    {2, 9, 11, 40, 24, 3, 5, 1, 1},  /* neither square nor a multiple of anything */
+    {1, 12, 12, 17, 33, 4, 2, 3, 1}, /* a stride that leaves pixels out */
+    {1, 5, 5, 15, 1, 5, 5, 1, 0},    /* one pixel */
+    {2, 6, 40, 2, 17, 1, 16, 1, 0},  /* as many positions as a tile has rows */
+    {1, 3, 3, 130, 18, 3, 3, 1, 1},  /* more channels than a vector has */
+    {40, 2, 3, 700, 18, 1, 1, 1, 0}, /* a step that is larger than the cache's part */
 };
-
-static struct dp_window window_of(const struct shape *s)
-{
-    return (struct dp_window){
-        .in_h = s->side_h,
-        .in_w = s->side_w,
-        .in_c = s->in_c,
-        .out_h = (s->side_h + 2 * s->padding - s->kernel_h) / s->stride + 1,
-        .out_w = (s->side_w + 2 * s->padding - s->kernel_w) / s->stride + 1,
-        .out_c = s->out_c,
-        .kernel_h = s->kernel_h,
-        .kernel_w = s->kernel_w,
-        .stride = s->stride,
-        .padding = s->padding,
-        .groups = 1,
-    };
-}
 
 /* Integers from -7 to 7, as bfloats, behind which memory ends. */
 static uint16_t *numbers(struct memory_end *end, size_t count, uint32_t seed)
@@ -179,7 +161,7 @@ static void weights_and_biases_are_the_exact_sums(void **state)
 /* They are a block, which 17 of them are two of. */
 static void sixteen_output_channels_take_room_for_no_more(void **state)
 {
-    const struct shape shape = {8, 8, 64, 16, 1, 1, 1, 0, 2};
+    const struct shape shape = {2, 8, 8, 64, 16, 1, 1, 1, 0};
     struct dp_window w = window_of(&shape);
     size_t bytes;
     (void)state;

@@ -16,6 +16,7 @@
 #include "kernels/cpu/winograd/code.h"
 #include "kernels/cpu/winograd/winograd.h"
 #include "kernels/ref/window.h"
+#include "tests/support/tiles/conv_shape.h"
 
 enum { GUARD = 64, MARK = 0x5a };
 
@@ -23,35 +24,16 @@ enum { GUARD = 64, MARK = 0x5a };
  * most, pixels at 8e-6. */
 static const double bound = 3e-5;
 
-static const struct shape {
-    size_t height, width, in_c, out_c, kernel, padding, rows;
-} shapes[] = {
-    {14, 14, 32, 64, 5, 2, 4}, /* lenet */
-    {28, 28, 16, 16, 3, 1, 2}, /* one vector of channels, whole tiles */
-    {7, 7, 64, 32, 3, 1, 9},   /* tiles of which a part lies outside; several blocks */
-    {9, 13, 48, 16, 3, 0, 3},  /* not square; vectors by two and one left */
-    {8, 5, 16, 48, 5, 4, 2},   /* as much padding as there can be */
-    {5, 6, 32, 16, 5, 0, 1},   /* fewer pixels than a tile has */
-    {1, 1, 16, 32, 3, 1, 5},   /* one pixel */
-    {6, 6, 256, 16, 3, 2, 1},  /* as many channels as there can be */
+static const struct shape shapes[] = {
+    {4, 14, 14, 32, 64, 5, 5, 1, 2}, /* lenet */
+    {2, 28, 28, 16, 16, 3, 3, 1, 1}, /* one vector of channels, whole tiles */
+    {9, 7, 7, 64, 32, 3, 3, 1, 1},   /* tiles of which a part lies outside; several blocks */
+    {3, 9, 13, 48, 16, 3, 3, 1, 0},  /* not square; vectors by two and one left */
+    {2, 8, 5, 16, 48, 5, 5, 1, 4},   /* as much padding as there can be */
+    {1, 5, 6, 32, 16, 5, 5, 1, 0},   /* fewer pixels than a tile has */
+    {5, 1, 1, 16, 32, 3, 3, 1, 1},   /* one pixel */
+    {1, 6, 6, 256, 16, 3, 3, 1, 2},  /* as many channels as there can be */
 };
-
-static struct dp_window window_of(const struct shape *s)
-{
-    return (struct dp_window){
-        .in_h = s->height,
-        .in_w = s->width,
-        .in_c = s->in_c,
-        .out_h = s->height + 2 * s->padding - s->kernel + 1,
-        .out_w = s->width + 2 * s->padding - s->kernel + 1,
-        .out_c = s->out_c,
-        .kernel_h = s->kernel,
-        .kernel_w = s->kernel,
-        .stride = 1,
-        .padding = s->padding,
-        .groups = 1,
-    };
-}
 
 /* From -1 to 1. */
 static float *numbers(size_t count, uint32_t seed)

@@ -55,28 +55,11 @@ static struct line line_of(size_t place, size_t in, const struct dp_window *w)
                          (first + w->padding) / w->stride};
 }
 
-/* How far before an image of dy kernel positions reach along one direction. */
-static size_t reach_before(size_t in, size_t kernel, const struct dp_window *w)
+/* How far before an image of dy kernel positions reach along one direction: the last ones do, for
+ * the first inputs. */
+static size_t reach_before(size_t kernel, const struct dp_window *w)
 {
-    size_t most = 0;
-
-    for (size_t k = 0; k < kernel; k++) {
-        const struct line line = line_of(k % w->stride, in, w);
-        most = larger(most, k / w->stride > line.source ? k / w->stride - line.source : 0);
-    }
-    return most;
-}
-
-/* The length of a plane's row in which all that is read lies. */
-static size_t length_back(size_t in, size_t kernel, size_t pad, const struct dp_window *w)
-{
-    size_t most = 1;
-
-    for (size_t k = 0; k < kernel; k++) {
-        const struct line line = line_of(k % w->stride, in, w);
-        most = larger(most, line.count + line.source + pad - k / w->stride);
-    }
-    return larger(most, dp_div_up(in, w->stride));
+    return kernel > w->padding ? (kernel - 1 - w->padding) / w->stride : 0;
 }
 
 static void add_taps(struct dp_conv_grid *g, const struct dp_window *w, struct dp_conv_pass *pass,
@@ -99,10 +82,11 @@ static void set_back(struct dp_conv_grid *g, const struct dp_window *w)
     g->from_h = w->out_h, g->from_w = w->out_w;
     g->to_h = w->in_h, g->to_w = w->in_w;
     g->stride = 1;
-    g->pad_y = reach_before(w->in_h, w->kernel_h, w);
-    g->pad_x = reach_before(w->in_w, w->kernel_w, w);
+    g->pad_y = reach_before(w->kernel_h, w);
+    g->pad_x = reach_before(w->kernel_w, w);
     g->across = g->planes = 1;
-    g->width = length_back(w->in_w, w->kernel_w, g->pad_x, w);
+    /* The first kernel positions reach farthest, for the last inputs. */
+    g->width = g->pad_x + (w->in_w - 1 + w->padding) / w->stride + 1;
     g->step = w->stride;
     for (size_t y = 0; y < w->stride; y++) {
         for (size_t x = 0; x < w->stride; x++) {

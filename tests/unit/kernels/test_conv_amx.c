@@ -112,36 +112,69 @@ static void check_output(const struct dp_window *w, bool back, const struct dp_c
     }
 }
 
-/* Kernel positions are different ones, and what is read for 32 outputs at a time is in a plane. */
-static void check_taps(const struct dp_window *w, const struct dp_conv_pass *pass)
-{
-    unsigned seen = 0;
+/* What passes read of a kernel, and the planes that they need for it. */
+struct needs {
+    size_t planes, width, panels, rows;
+    bool top, left; /* whether the first row is read, and the first column */
+    unsigned taps;
+};
 
-    assert_true((pass->height - 1) * grid.width + pass->width <= grid.panels * 32);
+static void need(size_t *most, size_t some)
+{
+    *most = *most > some ? *most : some;
+}
+
+/* Kernel positions are different ones; what is read for 32 outputs at a time is in a plane. */
+static void add_needs(struct needs *n, const struct dp_conv_pass *pass)
+{
+    need(&n->width, pass->width);
+    need(&n->panels, ((pass->height - 1) * grid.width + pass->width + 31) / 32);
     for (size_t t = 0; t < pass->count; t++) {
         const struct dp_conv_tap *tap = &pass->tap[t];
-        assert_true(tap->at < w->kernel_h * w->kernel_w && (seen >> tap->at & 1) == 0);
-        assert_true(tap->plane < grid.planes && grid.panels * 32 + tap->row <= grid.rows);
-        seen |= 1u << tap->at;
+        assert_true((n->taps >> tap->at & 1) == 0);
+        n->taps |= 1u << tap->at;
+        need(&n->planes, tap->plane + 1);
+        need(&n->width, tap->row % grid.width + pass->width);
+        need(&n->rows, tap->row);
+        n->top = n->top || tap->row < grid.width;
+        n->left = n->left || tap->row % grid.width == 0;
+    }
+}
+
+/* Planes have just the size that they must have, where any pixel is read. */
+static void check_needs(const struct needs *n, const struct dp_window *w, bool back)
+{
+    assert_true(grid.width >= n->width);
+    if (n->taps != 0) {
+        assert_int_equal(grid.width, n->width);
+        assert_int_equal(grid.planes, n->planes);
+        assert_true((n->top || grid.pad_y == 0) && (n->left || grid.pad_x == 0));
+    }
+    assert_int_equal(grid.panels, n->panels);
+    assert_int_equal(grid.rows, n->panels * 32 + n->rows);
+    if (!back) {
+        assert_int_equal(n->taps, (1u << w->kernel_h * w->kernel_w) - 1);
     }
 }
 
 static void check_grid(const struct dp_window *w, bool back)
 {
     int passes[(MOST_SIDE + 2 * MOST_KERNEL) * (MOST_SIDE + 2 * MOST_KERNEL)] = {0};
+    struct needs needs = {0};
 
     dp_conv_grid_set(&grid, w, back);
     assert_true(dp_conv_grid_can(w) && grid.planes * grid.rows <= MOST_PLACES);
     dp_conv_grid_places(&grid, where);
     for (size_t p = 0; p < grid.passes; p++) {
         const struct dp_conv_pass *pass = &grid.pass[p];
-        check_taps(w, pass);
+        add_needs(&needs, pass);
         for (size_t i = 0; i < pass->height * pass->width; i++) {
             const size_t y = i / pass->width, x = i % pass->width;
             passes[(pass->y + y * grid.step) * grid.to_w + pass->x + x * grid.step]++;
             check_output(w, back, pass, y, x);
         }
     }
+    check_needs(&needs, w, back);
     assert_int_equal(grid.to_h * grid.to_w, back ? w->in_h * w->in_w : w->out_h * w->out_w);
     for (size_t i = 0; i < grid.to_h * grid.to_w; i++) {
         assert_int_equal(passes[i], 1);

@@ -32,6 +32,16 @@ DP_AMX_INLINE __m512i dp_amx_row(const struct dp_amx_block *s, size_t i, __mmask
                        : _mm512_setzero_si512();
 }
 
+/* A tile whose rows are the columns of these. */
+DP_AMX_INLINE void dp_amx_store_columns(uint16_t *to, __m512i v[DP_AMX_ROWS])
+{
+    dp_amx_transpose(v);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < DP_AMX_ROWS; i++) {
+        _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), v[i]);
+    }
+}
+
 /* Rows are rows of A. */
 DP_AMX_INLINE void dp_amx_pack_a(uint16_t *to, const struct dp_amx_block *s)
 {
@@ -54,11 +64,7 @@ DP_AMX_INLINE void dp_amx_pack_b_transposed(uint16_t *to, const struct dp_amx_bl
         for (size_t i = 0; i < DP_AMX_ROWS; i++) {
             v[i] = dp_amx_row(s, tile * DP_AMX_ROWS + i, mask);
         }
-        dp_amx_transpose(v);
-#pragma GCC unroll 16
-        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-            _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), v[i]);
-        }
+        dp_amx_store_columns(to, v);
     }
 }
 
@@ -101,13 +107,8 @@ DP_AMX_INLINE void dp_amx_pack_a_transposed(uint16_t *to, const struct dp_amx_bl
         low[i] = _mm512_unpacklo_epi16(a, b);
         high[i] = _mm512_unpackhi_epi16(a, b);
     }
-    dp_amx_transpose(low);
-    dp_amx_transpose(high);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-        _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), low[i]);
-        _mm512_store_si512((void *)(to + DP_AMX_TILE + i * DP_AMX_DEPTH), high[i]);
-    }
+    dp_amx_store_columns(to, low);
+    dp_amx_store_columns(to + DP_AMX_TILE, high);
 }
 
 #endif

@@ -124,11 +124,7 @@ DP_AMX_INLINE void dp_amx_transpose_parts(uint16_t *to, const uint16_t *from)
         for (size_t i = 0; i < DP_AMX_ROWS; i++) {
             v[i] = _mm512_load_si512((const void *)(from + i * DP_AMX_DEPTH));
         }
-        dp_amx_transpose(v);
-#pragma GCC unroll 16
-        for (size_t i = 0; i < DP_AMX_ROWS; i++) {
-            _mm512_store_si512((void *)(to + i * DP_AMX_DEPTH), v[i]);
-        }
+        dp_amx_store_columns(to, v);
         from += DP_AMX_TILE;
         to += DP_AMX_TILE;
     }

@@ -82,11 +82,6 @@ static struct plan plan_of(const struct dp_conv_call *call)
     return plan;
 }
 
-static size_t where_bytes(const struct plan *plan)
-{
-    return dp_round_up(plan->grid.planes * plan->grid.rows * sizeof(int), 64);
-}
-
 static size_t pixels_bytes(const struct plan *plan)
 {
     return plan->images * image_size(plan) * sizeof(uint16_t);
@@ -110,7 +105,7 @@ size_t dp_conv_amx_bytes(const struct dp_conv_call *call, int threads)
     }
     const struct plan plan = plan_of(call);
 
-    return where_bytes(&plan) + pixels_bytes(&plan) + weights_bytes(&plan) +
+    return dp_conv_grid_bytes(&plan.grid) + pixels_bytes(&plan) + weights_bytes(&plan) +
            (size_t)threads * own_bytes(&plan);
 }
 
@@ -129,10 +124,7 @@ DP_AMX_INLINE void pack_pixel(uint16_t *to, const char *from, size_t part, size_
         const struct dp_amx_parts p =
             dp_amx_split(_mm512_loadu_ps((const float *)(const void *)from),
                          _mm512_loadu_ps((const float *)(const void *)from + DP_AMX_ROWS));
-#pragma GCC unroll 3
-        for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-            _mm512_store_si512((void *)(to + k * part), p.part[k]);
-        }
+        dp_amx_store_parts(to, part, &p);
     }
 }
 
@@ -196,8 +188,7 @@ DP_AMX static void pack_weights(const struct plan *plan, uint16_t *to, uint16_t 
                                              SIDE};
 
     if (forward) {
-        dp_amx_split_a(room, &block);
-        dp_amx_transpose_parts(to, room);
+        dp_amx_split_b_transposed(to, room, &block);
     } else {
         dp_amx_split_b(to, &block);
     }
@@ -337,7 +328,7 @@ void dp_conv_amx(const struct dp_conv_call *call, int threads)
     char *scratch = call->scratch;
 
     plan.where = (int *)(void *)scratch;
-    plan.pixels = (uint16_t *)(void *)(scratch += where_bytes(&plan));
+    plan.pixels = (uint16_t *)(void *)(scratch += dp_conv_grid_bytes(&plan.grid));
     plan.weights = (uint16_t *)(void *)(scratch += pixels_bytes(&plan));
     plan.own = scratch + weights_bytes(&plan);
     dp_conv_grid_places(&plan.grid, plan.where);

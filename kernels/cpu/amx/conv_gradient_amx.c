@@ -60,11 +60,6 @@ static struct plan plan_of(const struct dp_conv_call *call)
     return plan;
 }
 
-static size_t where_bytes(const struct plan *plan)
-{
-    return dp_round_up(plan->grid.planes * plan->grid.rows * sizeof(int), 64);
-}
-
 static size_t dy_bytes(const struct plan *plan)
 {
     return plan->outs * plan->images * plan->grid.panels * block_size(plan) * sizeof(uint16_t);
@@ -87,7 +82,7 @@ size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads)
 {
     const struct plan plan = plan_of(call);
 
-    return where_bytes(&plan) + dy_bytes(&plan) + sums_bytes(&plan) +
+    return dp_conv_grid_bytes(&plan.grid) + dy_bytes(&plan) + sums_bytes(&plan) +
            (size_t)threads * own_bytes(&plan);
 }
 
@@ -150,8 +145,7 @@ DP_AMX static void pack_dy(void *context, int part, int parts)
         } else {
             const struct dp_amx_float_block block = {own.rows, SIDE, SIDE, SIDE};
             gather(plan, image, at, out * SIDE, rows, DP_AMX_PARTS);
-            dp_amx_split_b(own.room, &block);
-            dp_amx_transpose_parts(to, own.room);
+            dp_amx_split_a_transposed(to, own.room, &block);
         }
     }
 }
@@ -176,10 +170,7 @@ DP_AMX_INLINE void pack_pair(uint16_t *to, const char *first, const char *second
         dp_amx_split(first != NULL ? _mm512_loadu_ps((const void *)first) : none,
                      second != NULL ? _mm512_loadu_ps((const void *)second) : none);
 
-#pragma GCC unroll 3
-    for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        _mm512_store_si512((void *)(to + k * part), p.part[k]);
-    }
+    dp_amx_store_parts(to, part, &p);
 }
 
 /* Planes of 32 channels of an image. */
@@ -298,7 +289,7 @@ void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads)
     char *scratch = call->scratch;
 
     plan.where = (int *)(void *)scratch;
-    plan.dy = (uint16_t *)(void *)(scratch += where_bytes(&plan));
+    plan.dy = (uint16_t *)(void *)(scratch += dp_conv_grid_bytes(&plan.grid));
     plan.sums = (float *)(void *)(scratch += dy_bytes(&plan));
     plan.own = scratch + sums_bytes(&plan);
     dp_conv_grid_places(&plan.grid, plan.where);

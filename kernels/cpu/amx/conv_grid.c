@@ -123,6 +123,11 @@ void dp_conv_grid_set(struct dp_conv_grid *g, const struct dp_window *w, bool ba
     g->rows = g->panels * SIDE + last;
 }
 
+size_t dp_conv_grid_bytes(const struct dp_conv_grid *g)
+{
+    return dp_round_up(g->planes * g->rows * sizeof(int), 64);
+}
+
 void dp_conv_grid_places(const struct dp_conv_grid *g, int *where)
 {
     for (size_t plane = 0; plane < g->planes; plane++) {

@@ -52,6 +52,9 @@ bool dp_conv_grid_can(const struct dp_window *w);
 /* That of dx from dy, or of y from x, whose planes and outputs those of dw are, too. */
 void dp_conv_grid_set(struct dp_conv_grid *g, const struct dp_window *w, bool back);
 
+/* Bytes of dp_conv_grid_places(), in whole cache lines. */
+size_t dp_conv_grid_bytes(const struct dp_conv_grid *g);
+
 /* Sets where[planes][rows]: the pixel of the image that lies there; -1: padding. */
 void dp_conv_grid_places(const struct dp_conv_grid *g, int *where);
 

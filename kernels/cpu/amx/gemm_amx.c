@@ -269,9 +269,7 @@ DP_AMX static void pack_part(void *context, int part, int parts)
                                                      p->lda, plan->rows - row, p->k - column};
             uint16_t *to = plan->samples + (panel * plan->steps + step) * SPLIT_BLOCK;
             if (transposes_weights(p)) {
-                uint16_t *room = room_of(plan, part);
-                dp_amx_split_a(room, &block);
-                dp_amx_transpose_parts(to, room);
+                dp_amx_split_b_transposed(to, room_of(plan, part), &block);
             } else {
                 dp_amx_split_a(to, &block);
             }
@@ -315,8 +313,7 @@ DP_AMX static void compute_gradients(void *context, int part, int parts)
         for (size_t step = 0; step < plan->steps; step++) {
             const struct dp_amx_float_block block = {p->a + step * SIDE * p->lda + unit, p->lda,
                                                      p->k - step * SIDE, p->m - unit};
-            dp_amx_split_b(room, &block);
-            dp_amx_transpose_parts((uint16_t *)(void *)own + step * SPLIT_BLOCK, room);
+            dp_amx_split_a_transposed((uint16_t *)(void *)own + step * SPLIT_BLOCK, room, &block);
         }
         for (size_t input = 0; input < p->n; input += SIDE) {
             compute_gradient(plan, own, unit, input);

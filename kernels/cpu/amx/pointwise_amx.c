@@ -147,8 +147,7 @@ DP_AMX static void pack_weights(void *context, int part, int parts)
                                 (transposes ? along : across);
             const struct dp_amx_float_block block = {from, w->in_c, SIDE, SIDE};
             if (transposes) {
-                dp_amx_split_a(room, &block);
-                dp_amx_transpose_parts(to, room);
+                dp_amx_split_b_transposed(to, room, &block);
             } else {
                 dp_amx_split_b(to, &block);
             }
@@ -248,8 +247,7 @@ DP_AMX static void pack_pixels(void *context, int part, int parts)
             const struct dp_amx_float_block block = {plan->kept + row * columns + column * SIDE,
                                                      columns, plan->pixels - row, SIDE};
             to = plan->split + (column * plan->count + step) * SPLIT_BLOCK;
-            dp_amx_split_b(room, &block);
-            dp_amx_transpose_parts(to, room);
+            dp_amx_split_a_transposed(to, room, &block);
         }
     }
 }

@@ -55,11 +55,12 @@ DP_AMX_INLINE struct dp_amx_parts dp_amx_split(__m512 x, __m512 y)
     return p;
 }
 
-DP_AMX_INLINE void dp_amx_store_parts(uint16_t *to, const struct dp_amx_parts *p)
+/* Parts are `apart` bfloats from each other. */
+DP_AMX_INLINE void dp_amx_store_parts(uint16_t *to, size_t apart, const struct dp_amx_parts *p)
 {
 #pragma GCC unroll 3
     for (size_t k = 0; k < DP_AMX_PARTS; k++) {
-        _mm512_store_si512((void *)(to + k * DP_AMX_BLOCK), p->part[k]);
+        _mm512_store_si512((void *)(to + k * apart), p->part[k]);
     }
 }
 
@@ -79,7 +80,7 @@ DP_AMX_INLINE void dp_amx_split_row_of_a(uint16_t *to, const struct dp_amx_float
     const struct dp_amx_parts p =
         dp_amx_split(dp_amx_half_row(s, i, 0, mask), dp_amx_half_row(s, i, DP_AMX_ROWS, mask));
 
-    dp_amx_store_parts(to + i * DP_AMX_DEPTH, &p);
+    dp_amx_store_parts(to + i * DP_AMX_DEPTH, DP_AMX_BLOCK, &p);
 }
 
 /* Rows i and i + 16 of a block whose columns are columns of B. */
@@ -91,7 +92,7 @@ DP_AMX_INLINE void dp_amx_split_rows_of_b(uint16_t *to, const struct dp_amx_floa
         const size_t column = tile * DP_AMX_ROWS;
         const struct dp_amx_parts p = dp_amx_split(
             dp_amx_half_row(s, i, column, mask), dp_amx_half_row(s, i + DP_AMX_ROWS, column, mask));
-        dp_amx_store_parts(to + tile * DP_AMX_TILE + i * DP_AMX_DEPTH, &p);
+        dp_amx_store_parts(to + tile * DP_AMX_TILE + i * DP_AMX_DEPTH, DP_AMX_BLOCK, &p);
     }
 }
 
@@ -128,6 +129,22 @@ DP_AMX_INLINE void dp_amx_transpose_parts(uint16_t *to, const uint16_t *from)
         from += DP_AMX_TILE;
         to += DP_AMX_TILE;
     }
+}
+
+/* Columns are rows of A. `room`: for a split block. */
+DP_AMX_INLINE void dp_amx_split_a_transposed(uint16_t *to, uint16_t *room,
+                                             const struct dp_amx_float_block *s)
+{
+    dp_amx_split_b(room, s);
+    dp_amx_transpose_parts(to, room);
+}
+
+/* Rows are columns of B. */
+DP_AMX_INLINE void dp_amx_split_b_transposed(uint16_t *to, uint16_t *room,
+                                             const struct dp_amx_float_block *s)
+{
+    dp_amx_split_a(room, s);
+    dp_amx_transpose_parts(to, room);
 }
 
 #endif

@@ -134,6 +134,19 @@ static void drop_other_length(struct dp_draft *draft, const char *key)
     }
 }
 
+/* Whether YAML leaves out a part of the text as a comment: "/data/set #2". In one line of a shell
+ * nobody means that. */
+static bool has_comment(const struct dp_yaml_node *value, const char *text)
+{
+    bool blank = true, found = false;
+
+    for (const char *c = text; *c != '\0' && !found; c++) {
+        found = blank && *c == '#';
+        blank = isspace((unsigned char)*c) != 0;
+    }
+    return found && value->kind == DP_YAML_SCALAR && value->plain;
+}
+
 static dp_status override(struct dp_draft *draft, const char *key, const char *text,
                           const char *origin)
 {
@@ -141,6 +154,10 @@ static dp_status override(struct dp_draft *draft, const char *key, const char *t
     struct dp_yaml_node *value;
 
     DP_TRY(dp_yaml_parse(draft->pool, text, strlen(text), origin, false, key, &value));
+    if (has_comment(value, text)) {
+        return dp_config_refuse(&place, key,
+                                "from '#' on it is a comment: put the value in \"...\"");
+    }
     DP_TRY(put(draft, key, value, &place));
     drop_other_length(draft, key);
     return DP_OK;

@@ -133,6 +133,32 @@ static char *with_set(const char *set)
     return text;
 }
 
+static void a_number_sign_that_would_cut_a_value_short_is_refused(void **state)
+{
+    static const char *const cut[] = {"data.dir=/set #2", "data.dir=#2"};
+    static const char *const whole[] = {"data.dir=\"/set #2\"", "data.dir=/set#2"};
+    char *text = NULL;
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        dp_status status;
+        stderr_begin();
+        status = dp_config_resolve_text(MODEL, strlen(MODEL), "m.cfg", no_environment, &cut[i], 1,
+                                        &text);
+        stderr_end();
+        assert_int_equal(status, DP_ERR_CONFIG);
+        assert_non_null(strstr(stderr_text, ": data.dir: from '#' on it is a comment: put the "
+                                            "value in \"...\""));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(dp_config_resolve_text(MODEL, strlen(MODEL), "m.cfg", no_environment,
+                                                &whole[i], 1, &text),
+                         DP_OK);
+        assert_non_null(strstr(text, i == 0 ? "/set #2" : "/set#2"));
+        dp_free(text);
+    }
+}
+
 static void what_the_file_has_is_taken_away_by_an_empty_text_or_null(void **state)
 {
     static const struct {
@@ -172,6 +198,7 @@ int main(void)
         cmocka_unit_test(a_variable_has_one_alias),
         cmocka_unit_test(variables_for_lists_are_ignored_with_a_warning),
         cmocka_unit_test(a_text_with_too_many_colons_is_quoted),
+        cmocka_unit_test(a_number_sign_that_would_cut_a_value_short_is_refused),
         cmocka_unit_test(what_the_file_has_is_taken_away_by_an_empty_text_or_null),
         cmocka_unit_test(a_file_may_say_that_nothing_is_normalised),
     };

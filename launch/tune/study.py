@@ -32,13 +32,14 @@ class Study:
         self.distributions = {axis.key: axis.distribution(optuna) for axis in axes}
         self.study = optuna.create_study(
             storage=f"sqlite:///{args.out / 'study.db'}", study_name="ddp_tune",
-            load_if_exists=True, direction=goal.direction,
-            sampler=optuna.samplers.TPESampler(seed=args.seed, constant_liar=args.parallel > 1,
-                                               n_startup_trials=8),
-            pruner=pruner_of(optuna, args.pruner))
+            load_if_exists=True, direction=goal.direction, pruner=pruner_of(optuna, args.pruner))
         self.left_behind = []  # jobs of Slurm that nobody waits for any more
         self.check_identity(identity, args.out)
         self.mend()
+        # Otherwise a study that goes on would draw what it began with once more.
+        seed = (args.seed + len(self.study.get_trials(deepcopy=False))) % 2**32
+        self.study.sampler = optuna.samplers.TPESampler(
+            seed=seed, constant_liar=args.parallel > 1, n_startup_trials=8)
 
     def check_identity(self, identity, folder):
         known = self.study.user_attrs.get(IDENTITY)

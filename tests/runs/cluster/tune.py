@@ -138,6 +138,7 @@ def case_an_interrupted_study_goes_on():
         values = [row[0] for row in study.execute(
             "select param_value from trial_params order by trial_id")]
     same((len(values), *values[1:3]), (4, values[0], values[0]), "values of a trial done again")
+    check(values[3] != values[0], f"the next trial has the first one's values: {values}")
 
 
 def case_what_cannot_be_tuned_is_one_line():

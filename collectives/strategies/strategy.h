@@ -3,7 +3,7 @@
  *
  * To add one: write strategy_<name>.c defining `const struct dp_strategy dp_strategy_<name>`, and
  * add one line to strategies.def. The conformance test then covers it; what it sends, and to whom,
- * is compared with its literature where tests/support/strategy_traffic.c has a row for it.
+ * is compared with its literature where tests/support/strategies/strategy_traffic.c has a row.
  */
 #ifndef DP_COLLECTIVES_STRATEGIES_STRATEGY_H
 #define DP_COLLECTIVES_STRATEGIES_STRATEGY_H

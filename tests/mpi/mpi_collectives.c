@@ -35,7 +35,7 @@
 #include "collectives/world/liveness.h"
 #include "collectives/world/world.h"
 #include "tests/support/checks.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 /* All ranks get the number of all errors, so that they end together with the same code. */
 static int report(struct dp_group *group, const char *what, size_t wrong)

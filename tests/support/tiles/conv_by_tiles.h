@@ -14,8 +14,8 @@
 #include "kernels/cpu/amx/conv_call.h"
 #include "kernels/cpu/float_bits.h"
 #include "kernels/ref/window.h"
-#include "tests/support/guarded.h"
-#include "tests/support/memory_end.h"
+#include "tests/support/memory/guarded.h"
+#include "tests/support/memory/memory_end.h"
 #include "tests/support/tiles/conv_shape.h"
 
 enum { X, Y, WEIGHTS, ARRAYS };

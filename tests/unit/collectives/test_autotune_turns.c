@@ -19,7 +19,7 @@
 #include "collectives/exchange/strategy_autotune.h"
 #include "collectives/strategies/comm.h"
 #include "tests/support/local_world.h"
-#include "tests/support/marked_end.h"
+#include "tests/support/memory/marked_end.h"
 #include "tests/support/stderr_text.h"
 
 /* Buckets of 128 KB and of a megabyte, the last one first, and the tail. */

@@ -5,9 +5,9 @@
 #include "tests/support/arrays.h"
 
 #include "base/log.h"
-#include "tests/support/compressor_lab.h"
 #include "tests/support/local_world.h"
 #include "tests/support/share_of_cases.h"
+#include "tests/support/strategies/compressor_lab.h"
 
 enum { STEPS = 3 };
 

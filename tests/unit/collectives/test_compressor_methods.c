@@ -4,8 +4,8 @@
 #include "tests/support/arrays.h"
 
 #include "collectives/compressors/codec_sum.h"
-#include "tests/support/compressor_lab.h"
 #include "tests/support/local_world.h"
+#include "tests/support/strategies/compressor_lab.h"
 
 enum { RANKS = 3, STEPS = 3 };
 

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "collectives/compressors/compressor.h"
-#include "tests/support/compressor_lab.h"
 #include "tests/support/local_world.h"
+#include "tests/support/strategies/compressor_lab.h"
 
 enum { RANKS = 3, STEPS = 5 };
 

@@ -15,7 +15,7 @@
 #include "collectives/core/transport.h"
 #include "collectives/strategies/cost.h"
 #include "tests/support/local_world.h"
-#include "tests/support/marked_end.h"
+#include "tests/support/memory/marked_end.h"
 
 enum { MOST = 5000 };
 

@@ -17,7 +17,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/share_of_cases.h"
 #include "tests/support/stderr_text.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 enum { TENSORS = 5, TRAINED = 1920, TOTAL = TRAINED + DP_BLOCK, SCRATCH = 100 };
 

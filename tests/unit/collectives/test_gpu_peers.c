@@ -17,7 +17,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stderr_text.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 #include "tests/support/tested_device.h"
 
 enum { SIMULATED = DP_CUDA_ON_HOST }; /* tests/cuda_on_host/nccl.cpp */

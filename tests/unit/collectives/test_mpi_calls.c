@@ -14,7 +14,7 @@
 #include "collectives/core/mpi/window_fits_mpi.h"
 #include "collectives/core/mpi/window_mpi.h"
 #include "collectives/core/transport_mpi.h"
-#include "tests/support/free_room.h"
+#include "tests/support/memory/free_room.h"
 #include "tests/support/mpi_stand_in.h"
 #include "tests/support/stderr_text.h"
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "collectives/core/mpi/window_fits_mpi.h"
-#include "tests/support/free_room.h"
+#include "tests/support/memory/free_room.h"
 
 #define SEGMENTS "OMPI_MCA_btl_vader_"
 

@@ -18,7 +18,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/share_of_cases.h"
 #include "tests/support/stderr_text.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 /* ThreadSanitizer takes ten times as long, and threads meet alike on other numbers of ranks. */
 #ifdef DP_TSAN

@@ -13,7 +13,7 @@
 #include "kernels/cpu/amx/gemm_amx.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/matmul.h"
-#include "tests/support/memory_end.h"
+#include "tests/support/memory/memory_end.h"
 
 enum { GAP = 3 /* columns beside each matrix in memory */ };
 

@@ -14,7 +14,7 @@
 #include "collectives/exchange/exchange.h"
 #include "collectives/exchange/staging.h"
 #include "tests/support/local_world.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 /* Two buckets of which the first in memory is the last to be sent, and has three pieces. */
 enum {

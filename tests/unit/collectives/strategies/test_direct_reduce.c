@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "collectives/strategies/direct_reduce.h"
 #include "tests/support/local_world.h"
-#include "tests/support/marked_end.h"
-#include "tests/support/strategy_checks.h"
+#include "tests/support/memory/marked_end.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 enum { MOST = 12288 + DP_BLOCK, SEGMENT_KB = 1 };
 

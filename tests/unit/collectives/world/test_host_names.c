@@ -8,7 +8,7 @@
 
 #include "collectives/world/host_names.h"
 #include "tests/support/local_world.h"
-#include "tests/support/marked_end.h"
+#include "tests/support/memory/marked_end.h"
 
 static const char *const hosts[] = {"first", "second"};
 

@@ -1,4 +1,4 @@
-#include "tests/support/strategy_traffic.h"
+#include "tests/support/strategies/strategy_traffic.h"
 
 #include <stdio.h>
 #include <string.h>

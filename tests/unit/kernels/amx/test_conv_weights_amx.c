@@ -15,8 +15,8 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/conv_weights_amx.h"
 #include "kernels/ref/window.h"
-#include "tests/support/guarded.h"
-#include "tests/support/memory_end.h"
+#include "tests/support/memory/guarded.h"
+#include "tests/support/memory/memory_end.h"
 #include "tests/support/tiles/conv_shape.h"
 
 static const struct shape shapes[] = {

@@ -5,8 +5,8 @@
  * has fewer blocks than there are ranks. It is in host memory, which the tested device must be able
  * to use.
  */
-#ifndef DP_TESTS_SUPPORT_COMPRESSOR_LAB_H
-#define DP_TESTS_SUPPORT_COMPRESSOR_LAB_H
+#ifndef DP_TESTS_SUPPORT_STRATEGIES_COMPRESSOR_LAB_H
+#define DP_TESTS_SUPPORT_STRATEGIES_COMPRESSOR_LAB_H
 
 #include "collectives/compressors/compression.h"
 

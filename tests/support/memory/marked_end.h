@@ -3,8 +3,8 @@
  * reads behind an array of whole DP_MEM_ALIGN bytes finds other numbers than 0, and whoever writes
  * there is found when the memory is released.
  */
-#ifndef DP_TESTS_SUPPORT_MARKED_END_H
-#define DP_TESTS_SUPPORT_MARKED_END_H
+#ifndef DP_TESTS_SUPPORT_MEMORY_MARKED_END_H
+#define DP_TESTS_SUPPORT_MEMORY_MARKED_END_H
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
  * free_room.h - how much room a test's folders have: any of them.
  */
-#ifndef DP_TESTS_SUPPORT_FREE_ROOM_H
-#define DP_TESTS_SUPPORT_FREE_ROOM_H
+#ifndef DP_TESTS_SUPPORT_MEMORY_FREE_ROOM_H
+#define DP_TESTS_SUPPORT_MEMORY_FREE_ROOM_H
 
 #include <string.h>
 #include <sys/statvfs.h>

@@ -4,8 +4,8 @@
  *
  * A strategy without a row is checked against bounds that hold for every one.
  */
-#ifndef DP_TESTS_SUPPORT_STRATEGY_TRAFFIC_H
-#define DP_TESTS_SUPPORT_STRATEGY_TRAFFIC_H
+#ifndef DP_TESTS_SUPPORT_STRATEGIES_STRATEGY_TRAFFIC_H
+#define DP_TESTS_SUPPORT_STRATEGIES_STRATEGY_TRAFFIC_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  *
  * The same checks run with ranks as threads (test_strategy.c) and under mpirun (mpi_collectives.c).
  */
-#ifndef DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
-#define DP_TESTS_SUPPORT_STRATEGY_CHECKS_H
+#ifndef DP_TESTS_SUPPORT_STRATEGIES_STRATEGY_CHECKS_H
+#define DP_TESTS_SUPPORT_STRATEGIES_STRATEGY_CHECKS_H
 
 #include <stdbool.h>
 #include <stddef.h>

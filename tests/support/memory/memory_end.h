@@ -3,8 +3,8 @@
  *
  * Define _GNU_SOURCE before all includes, for MAP_ANONYMOUS.
  */
-#ifndef DP_TESTS_SUPPORT_MEMORY_END_H
-#define DP_TESTS_SUPPORT_MEMORY_END_H
+#ifndef DP_TESTS_SUPPORT_MEMORY_MEMORY_END_H
+#define DP_TESTS_SUPPORT_MEMORY_MEMORY_END_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "tests/support/compressor_lab.h"
+#include "tests/support/strategies/compressor_lab.h"
 
 #include <math.h>
 #include <string.h>

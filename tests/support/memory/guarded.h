@@ -1,6 +1,6 @@
 /* guarded.h - arrays whose surroundings must not change. */
-#ifndef DP_TESTS_SUPPORT_GUARDED_H
-#define DP_TESTS_SUPPORT_GUARDED_H
+#ifndef DP_TESTS_SUPPORT_MEMORY_GUARDED_H
+#define DP_TESTS_SUPPORT_MEMORY_GUARDED_H
 
 #include <setjmp.h>
 #include <stdarg.h>

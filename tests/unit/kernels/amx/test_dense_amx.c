@@ -9,8 +9,8 @@
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/dense_amx.h"
 #include "kernels/cpu/bfloat.h"
-#include "tests/support/guarded.h"
-#include "tests/support/memory_end.h"
+#include "tests/support/memory/guarded.h"
+#include "tests/support/memory/memory_end.h"
 
 enum { ODD = 3 /* bfloats or floats before an array: unaligned */ };
 

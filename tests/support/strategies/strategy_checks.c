@@ -1,4 +1,4 @@
-#include "tests/support/strategy_checks.h"
+#include "tests/support/strategies/strategy_checks.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "collectives/gpu/gpu_peers.h"
 #include "collectives/strategies/comm.h"
-#include "tests/support/strategy_traffic.h"
+#include "tests/support/strategies/strategy_traffic.h"
 #include "tests/support/tested_device.h"
 
 enum { CAPACITY = 12000, MOST_RANKS = 8 };

@@ -130,12 +130,12 @@ static const int64_t *pair_of(const cudnn_descriptor *d, int name)
 static bool window_is_good(const cudnn_descriptor *d)
 {
     const int64_t *before = pair_of(d, DP_CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
-    const int64_t *behind = pair_of(d, DP_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
+    const int64_t *after = pair_of(d, DP_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
     const int64_t *apart = pair_of(d, DP_CUDNN_ATTR_CONVOLUTION_DILATIONS);
     const int64_t *spatial =
         values<int64_t>(d, DP_CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, DP_CUDNN_TYPE_INT64, 1);
 
-    return before != nullptr && behind != nullptr && *before == *behind && apart != nullptr &&
+    return before != nullptr && after != nullptr && *before == *after && apart != nullptr &&
            *apart == 1 && spatial != nullptr && *spatial == 2 &&
            pair_of(d, DP_CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES) != nullptr &&
            has_int(d, DP_CUDNN_ATTR_CONVOLUTION_COMP_TYPE, DP_CUDNN_TYPE_DATA_TYPE,
@@ -202,7 +202,7 @@ static bool convolution_read(cudnn_descriptor *d)
            g->y[1] % (g->x[1] / g->w[1]) == 0;
 }
 
-/* Takes one more operation into the graph, behind those that are in it. */
+/* Takes one more operation into the graph, after those that are in it. */
 static bool append(cudnn_geometry *g, const cudnn_descriptor *d)
 {
     const cudnn_descriptor *how = other(d, DP_CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,

@@ -32,7 +32,7 @@ struct block {
     uint64_t serial;
 };
 
-static exported_block *exported;         /* behind the region: of each page */
+static exported_block *exported;         /* after the region: of each page */
 static std::map<char *, block> blocks;   /* those in use, by address */
 static std::map<int, size_t> used_bytes; /* of each device */
 static size_t reach;                     /* of the region, ever used */
@@ -134,7 +134,7 @@ static size_t total_bytes()
     return text != nullptr ? strtoull(text, nullptr, 10) : size_t(4) << 30;
 }
 
-/* The first gap that is large enough, with a page free behind it. */
+/* The first gap that is large enough, with a page free after it. */
 static char *find_gap(size_t bytes)
 {
     char *at = region;

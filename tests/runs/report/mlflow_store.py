@@ -72,7 +72,7 @@ def case_mlflow_reads_what_was_added():
 
 
 def damaged_lines(out):
-    """Lines whose times, steps and values no run writes, behind those of the run."""
+    """Lines whose times, steps and values no run writes, after those of the run."""
     with open(out / "metrics.jsonl", "a") as lines:
         for time, step, value in ((None, 7, 1), (1e300, 8, 1), (1.5, 1e300, 1), (None, None, 1),
                                   (1.5, 9, None), (-1e300, 10, 1e300)):

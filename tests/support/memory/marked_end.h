@@ -1,6 +1,6 @@
 /*
- * marked_end.h - for tests: memory of the library behind which there are marks, so that whoever
- * reads behind an array of whole DP_MEM_ALIGN bytes finds other numbers than 0, and whoever writes
+ * marked_end.h - for tests: memory of the library after which there are marks, so that whoever
+ * reads after an array of whole DP_MEM_ALIGN bytes finds other numbers than 0, and whoever writes
  * there is found when the memory is released.
  */
 #ifndef DP_TESTS_SUPPORT_MEMORY_MARKED_END_H
@@ -19,7 +19,7 @@ union marked_front {
     char align[DP_MEM_ALIGN];
 };
 
-static atomic_int marks_lost; /* memory behind which something was written */
+static atomic_int marks_lost; /* memory after which something was written */
 
 static inline void *take_marked(size_t bytes)
 {

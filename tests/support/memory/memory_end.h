@@ -1,5 +1,5 @@
 /*
- * memory_end.h - arrays behind which memory ends: who reads or writes there ends the program.
+ * memory_end.h - arrays after which memory ends: who reads or writes there ends the program.
  *
  * Define _GNU_SOURCE before all includes, for MAP_ANONYMOUS.
  */

@@ -39,7 +39,7 @@ static const struct use {
             {"the gradient of x", DP_CONV_BACKWARD_DATA, X},
             {"the gradient of weights", DP_CONV_BACKWARD_WEIGHTS, WEIGHTS}};
 
-/* Numbers from -1 to 1, in arrays behind which memory ends: they must stay. */
+/* Numbers from -1 to 1, in arrays after which memory ends: they must stay. */
 struct work {
     const struct way *way;
     struct dp_window w;
@@ -354,7 +354,7 @@ static inline void an_image_does_not_depend_on_others(void **state)
     each_work_and_use(state, check_images);
 }
 
-/* Memory ends behind what is added to. */
+/* Memory ends after what is added to. */
 static inline void check_sum(const struct work *k, const struct use *use)
 {
     const size_t count = k->counts[use->result];
@@ -384,7 +384,7 @@ static inline void gradients_are_added_where_that_is_wanted(void **state)
     each_work_and_use(state, check_sum);
 }
 
-/* Memory ends behind all arrays. */
+/* Memory ends after all arrays. */
 static inline void check_end(const struct work *k, const struct use *use)
 {
     const size_t bytes = result_bytes(k, use);
@@ -398,7 +398,7 @@ static inline void check_end(const struct work *k, const struct use *use)
     release(result, k, use);
 }
 
-static inline void nothing_behind_an_array_is_touched(void **state)
+static inline void nothing_after_an_array_is_touched(void **state)
 {
     each_work_and_use(state, check_end);
 }

@@ -209,7 +209,7 @@ static void check_ascending(const char *why)
 }
 
 /* The fastest one, which is the last but one, begins each round; the last one has dropped out. */
-static void behind_one_that_dropped_out_all_have_their_turns(void **state)
+static void after_one_that_dropped_out_all_have_their_turns(void **state)
 {
     static const int two_hosts[] = {0, 1};
     struct dp_bucket_plan *plan = planned();
@@ -314,7 +314,7 @@ static void memory_that_lacks_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(behind_one_that_dropped_out_all_have_their_turns),
+        cmocka_unit_test(after_one_that_dropped_out_all_have_their_turns),
         cmocka_unit_test(a_short_first_turn_is_repeated),
         cmocka_unit_test(between_two_candidates_there_is_a_beat),
         cmocka_unit_test(with_a_compressor_the_tail_of_each_is_timed_twice),

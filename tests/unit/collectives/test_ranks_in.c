@@ -34,7 +34,7 @@ int MPI_Comm_group(MPI_Comm comm, MPI_Group *group)
     return MPI_SUCCESS;
 }
 
-/* Rank 2 is in the first one only; those behind it move up. */
+/* Rank 2 is in the first one only; those after it move up. */
 int MPI_Group_translate_ranks(MPI_Group group1, int n, const int *ranks1, MPI_Group group2,
                               int *ranks2)
 {

@@ -305,7 +305,7 @@ static void check_signs(const struct streams *streams, const float *x, size_t co
             assert_true(rest[i] == x[i] - y[i]);
         }
         for (size_t i = count; i < count + DP_BLOCK; i++) {
-            assert_true(y[i] == 0.0f); /* nothing behind */
+            assert_true(y[i] == 0.0f); /* nothing after them */
         }
         OK(streams->ref->ops->put_signs(streams->ref, rest, signs, count));
         assert_same_bits(y, rest, count);

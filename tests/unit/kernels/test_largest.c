@@ -53,7 +53,7 @@ static void any_number_of_threads_takes_the_same(void **state)
     }
 }
 
-static void nothing_behind_the_numbers_is_read(void **state)
+static void nothing_after_the_numbers_is_read(void **state)
 {
     static const size_t counts[] = {16, 20, 1000, 1024, 40000};
     enum { BYTES = 1 << 18 };
@@ -108,7 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads_takes_the_same),
-        cmocka_unit_test(nothing_behind_the_numbers_is_read),
+        cmocka_unit_test(nothing_after_the_numbers_is_read),
         cmocka_unit_test(it_does_not_matter_what_the_stack_had),
     };
 

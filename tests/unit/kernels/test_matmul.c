@@ -202,7 +202,7 @@ static void check_ours(void)
     }
 }
 
-/* Where memory ends, nothing is read behind a matrix, nor written. */
+/* Where memory ends, nothing is read after a matrix, nor written. */
 static void check_end(const struct sizes *s, enum dp_order order_a, enum dp_order order_b,
                       int threads)
 {
@@ -249,7 +249,7 @@ static void check_ends(void)
     }
 }
 
-static void nothing_behind_a_matrix_is_read(void **state)
+static void nothing_after_a_matrix_is_read(void **state)
 {
     (void)state;
     each_of_ours(check_ends);
@@ -479,7 +479,7 @@ int main(void)
         cmocka_unit_test(products_of_blas_are_plain_sums),
         cmocka_unit_test(products_of_onednn_are_plain_sums),
         cmocka_unit_test(our_products_are_plain_sums),
-        cmocka_unit_test(nothing_behind_a_matrix_is_read),
+        cmocka_unit_test(nothing_after_a_matrix_is_read),
         cmocka_unit_test(scratch_of_threads_is_that_of_their_samples),
         cmocka_unit_test(bias_and_relu_come_after_the_whole_sum),
         cmocka_unit_test(relu_keeps_what_is_no_number),

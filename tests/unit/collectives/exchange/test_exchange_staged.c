@@ -130,7 +130,7 @@ static size_t shares(struct dp_group *group, const void *arg)
 static void what_crosses_the_host_is_pinned_and_comes_back(void **state)
 {
     static const struct setup cases[] = {
-        {1, "ring", NULL, TRAINED, true}, /* the tail and what is behind it, in any case */
+        {1, "ring", NULL, TRAINED, true}, /* the tail and what is after it, in any case */
         {2, "none", NULL, TRAINED, false},
         {2, "ring", "fp16", TRAINED, true},
         {2, "ring", NULL, 0, true},

@@ -35,7 +35,7 @@ static const struct shape shapes[] = {
     {40, 2, 3, 700, 18, 1, 1, 1, 0}, /* a step that is larger than the cache's part */
 };
 
-/* Integers from -7 to 7, as bfloats, behind which memory ends. */
+/* Integers from -7 to 7, as bfloats, after which memory ends. */
 static uint16_t *numbers(struct memory_end *end, size_t count, uint32_t seed)
 {
     uint16_t *x = memory_end(end, count * sizeof(*x));

@@ -190,7 +190,7 @@ static void relu_keeps_what_is_no_number(void **state)
     work_free(&w);
 }
 
-static void nothing_behind_the_scratch_is_read(void **state)
+static void nothing_after_the_scratch_is_read(void **state)
 {
     (void)state;
 
@@ -258,7 +258,7 @@ int main(void)
         cmocka_unit_test(products_are_the_exact_sums),
         cmocka_unit_test(bias_and_relu_come_before_rounding),
         cmocka_unit_test(relu_keeps_what_is_no_number),
-        cmocka_unit_test(nothing_behind_the_scratch_is_read),
+        cmocka_unit_test(nothing_after_the_scratch_is_read),
         cmocka_unit_test(other_sums_are_off_by_rounding_only),
         cmocka_unit_test(bits_do_not_depend_on_other_rows),
     };

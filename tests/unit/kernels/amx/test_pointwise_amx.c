@@ -83,7 +83,7 @@ int main(void)
         cmocka_unit_test_prestate(bits_do_not_depend_on_threads, &way),
         cmocka_unit_test_prestate(an_image_does_not_depend_on_others, &way),
         cmocka_unit_test_prestate(gradients_are_added_where_that_is_wanted, &way),
-        cmocka_unit_test_prestate(nothing_behind_an_array_is_touched, &way),
+        cmocka_unit_test_prestate(nothing_after_an_array_is_touched, &way),
         cmocka_unit_test_prestate(tiles_are_shaped_as_before, &way),
         cmocka_unit_test(scratch_does_not_grow_with_pixels),
         cmocka_unit_test(other_convolutions_are_left_to_others),

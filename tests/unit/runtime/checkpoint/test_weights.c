@@ -419,7 +419,7 @@ static void two_pixels_are_enough_to_be_moved(void **state)
     float theirs[13], back[12];
     (void)state;
 
-    theirs[12] = -1; /* behind them */
+    theirs[12] = -1; /* after them */
     dp_tensor_export(&tensor, ours, 0, 12, theirs);
     assert_memory_equal(theirs, expected, sizeof(expected));
     assert_true(theirs[12] == -1);

@@ -256,7 +256,7 @@ static void the_bytes_that_were_asked_for_arrive(void **state)
             check_part(names[n], parts[i].begin, parts[i].end);
         }
     }
-    check_part("longer", 10, 20); /* than it says: what is behind is left */
+    check_part("longer", 10, 20); /* than it says: what comes after is left */
 }
 
 static void a_connection_is_used_again(void **state)

@@ -214,7 +214,7 @@ static void what_is_no_jpeg_is_refused(void **state)
 /* Four channels as they are, or three of them as luma and chroma: Adobe's marker says it. */
 static void both_kinds_of_cmyk_are_refused(void **state)
 {
-    enum { NAME = 5, TRANSFORM = 11 /* where the marker has it, behind its name */ };
+    enum { NAME = 5, TRANSFORM = 11 /* where the marker has it, after its name */ };
     const struct picture_spec spec = {.width = 16, .height = 16, .channels = 3};
     static struct picture_bytes cmyk;
     size_t marker = 0;

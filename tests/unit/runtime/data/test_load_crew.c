@@ -242,7 +242,7 @@ static void the_first_one_counts_though_it_is_found_later(void **state)
     finish();
 }
 
-static void behind_what_another_rank_found_bad_nothing_is_read(void **state)
+static void after_what_another_rank_found_bad_nothing_is_read(void **state)
 {
     (void)state;
     begin(1, false);
@@ -333,7 +333,7 @@ int main(void)
         cmocka_unit_test_setup(labels_of_several_numbers_are_loaded, prepare),
         cmocka_unit_test_setup(bad_samples_are_marked_and_replaced_with_their_labels, prepare),
         cmocka_unit_test_setup(the_first_one_counts_though_it_is_found_later, prepare),
-        cmocka_unit_test_setup(behind_what_another_rank_found_bad_nothing_is_read, prepare),
+        cmocka_unit_test_setup(after_what_another_rank_found_bad_nothing_is_read, prepare),
         cmocka_unit_test_setup(a_reason_is_told_once, prepare),
         cmocka_unit_test_setup(progress_is_told_each_half_second, prepare),
         cmocka_unit_test_setup(other_ranks_need_not_go_on_where_memory_ends, prepare),

@@ -177,7 +177,7 @@ static void other_kinds_are_named(void **state)
     } kinds[] = {
         {"", 0, "is empty: put a PNG or JPEG"},
         {"hello", 5, "is no PNG and no JPEG"},
-        {"\xff\xd8\xff", 3, "is damaged"}, /* a JPEG that was cut off behind its first marker */
+        {"\xff\xd8\xff", 3, "is damaged"}, /* a JPEG that was cut off after its first marker */
         {"\xff\xd8\xff\xd9", 4, "has no pixels: it is damaged"}, /* one of tables alone */
         {"GIF89a......", 12, "is a GIF, not a PNG or JPEG: convert it"},
         {"RIFF....WEBPVP8 ", 16, "is a WebP picture"},
@@ -242,7 +242,7 @@ static void other_kinds_are_known_by_their_first_bytes_alone(void **state)
         assert_refused(kinds[i].words);
         file.bytes[file.count - 1] ^= 0x40;
         assert_refused("is no PNG and no JPEG");
-        file.bytes[file.count - 1] ^= 0x40; /* is still there, behind what counts */
+        file.bytes[file.count - 1] ^= 0x40; /* is still there, after what counts */
         file.count--;
         assert_refused(file.count == 0 ? "is empty" : "is no PNG and no JPEG");
     }
@@ -310,7 +310,7 @@ static void animation_is_looked_for_before_the_pixels(void **state)
     picture_add_chunk(&file, "IDAT", "acTL", frames, sizeof(frames));
     picture_add_chunk(&file, "acTL", "IDAX", frames, sizeof(frames));
     assert_refused("is animated");
-    at = find_chunk("acTL"); /* the file may end behind the name */
+    at = find_chunk("acTL"); /* the file may end after the name */
     file.count = at + 8;
     assert_refused("is animated");
     file.count = at + 7;

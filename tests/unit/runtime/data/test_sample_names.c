@@ -26,7 +26,7 @@ enum { ROWS = 20, FEATURES = 1000 };
 struct named {
     enum dp_set set;
     size_t i;
-    const char *name, *label; /* behind the folder; label NULL: as the name */
+    const char *name, *label; /* after the folder; label NULL: as the name */
 };
 
 static void assert_named(struct dp_samples *samples, const struct named *n, const char *before)

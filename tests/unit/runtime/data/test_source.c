@@ -69,7 +69,7 @@ static void synthetic_rows_depend_on_the_seed_alone(void **state)
     outcome_free(&a);
 }
 
-/* One byte more than are made at once: the last one is made, too, and nothing behind it. Each row
+/* One byte more than are made at once: the last one is made, too, and nothing after it. Each row
  * is a sign of life. */
 static void synthetic_rows_of_any_length_are_made_whole(void **state)
 {

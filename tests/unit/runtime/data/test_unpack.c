@@ -296,7 +296,7 @@ static void pixels_become_pictures(void **state)
 }
 
 /* A folder that is not there cannot be written to; one whose name is longer than a path can be,
- * with ".part" behind it, is not tried. */
+ * with ".part" after it, is not tried. */
 static void too_long_a_name_is_the_users_mistake(void **state)
 {
     enum { MOST = DP_PATH_BYTES - 1 - 5 };

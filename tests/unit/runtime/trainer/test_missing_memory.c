@@ -97,7 +97,7 @@ static void find(struct small_run *run, const char *const *sets, rank_body *body
 
 /* What has so many bytes for each weight. */
 struct need {
-    const char *before, *behind;
+    const char *before, *after;
     size_t bytes;
 };
 
@@ -115,7 +115,7 @@ static void check(const struct small_run *run, const struct need *needs, size_t 
     assert_int_equal(found_count, count);
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(text, sizeof(text), "%s %zu MB%s: out of memory", needs[i].before,
-                       needs[i].bytes * run->model->trained / 1048576, needs[i].behind);
+                       needs[i].bytes * run->model->trained / 1048576, needs[i].after);
         assert_string_equal(found[i], text);
     }
 }

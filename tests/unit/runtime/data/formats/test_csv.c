@@ -248,7 +248,7 @@ static void separators_in_quotes_are_none(void **state)
     assert_true(label == 1 && numbers[0] == 2 && numbers[1] == 3 && numbers[2] == 4);
 }
 
-/* A quote behind the line would continue the field that ends there. */
+/* A quote after the line would continue the field that ends there. */
 static void what_follows_a_line_is_not_looked_at(void **state)
 {
     static const char text[] = "7,1,\"2\"\",9\",3";
@@ -261,7 +261,7 @@ static void what_follows_a_line_is_not_looked_at(void **state)
     assert_true(label == 7 && numbers[0] == 1 && numbers[1] == 2);
     assert_int_equal(dp_csv_read(&form, "7,1,  \"5\",3", 5, numbers, &label, &problem),
                      DP_ERR_DATA);
-    assert_non_null(strstr(problem.text, "field 3 is empty")); /* quotes are behind it */
+    assert_non_null(strstr(problem.text, "field 3 is empty")); /* quotes are after it */
     assert_int_equal(dp_csv_read(&form, "7,1,\"\",9", 5, numbers, &label, &problem), DP_ERR_DATA);
     assert_non_null(strstr(problem.text, "field 3 is no number: '\"'"));
     assert_int_equal(dp_csv_read(&form, "7,1, 5,9", 4, numbers, &label, &problem), DP_ERR_DATA);

@@ -88,7 +88,7 @@ static struct dp_idx *open_bytes(const uint8_t *bytes, size_t count, bool in_fil
     return idx;
 }
 
-/* Reads all rows, as many at first; what lies behind their place stays as it was. */
+/* Reads all rows, as many at first; what lies after their place stays as it was. */
 static void assert_read(struct dp_idx *idx, size_t first)
 {
     static uint8_t rows[2 * ROWS + PIECE];
@@ -160,7 +160,7 @@ static void what_is_wrong_is_said_with_its_place(void **state)
     for (int in_file = 0; in_file < 2; in_file++) {
         (void)snprintf(words, sizeof(words), "ends after %zu bytes in the middle of", cut);
         assert_fails(open_bytes(packed, cut, in_file != 0), words);
-        packed[packed_bytes - 8] ^= 1; /* of the checksum, behind which is the length */
+        packed[packed_bytes - 8] ^= 1; /* of the checksum, after which is the length */
         (void)snprintf(words, sizeof(words),
                        "damaged before byte %zu of the file (zlib: incorrect data check)",
                        packed_bytes - 4);

@@ -21,7 +21,7 @@ enum {
 static struct dp_problem problem;
 
 /* What is written after all bytes are set is what is written after all are zero: no byte is left,
- * and none behind them is touched. */
+ * and none after them is touched. */
 static void heads_are_written_whole(void **state)
 {
     static const uint8_t wanted[DP_SHARD_HEAD] = {
@@ -184,7 +184,7 @@ static void a_block_has_what_a_block_can_have(void **state)
     }
 }
 
-/* Of the word that says how it is compressed, and the one behind it, which is 0. */
+/* Of the word that says how it is compressed, and the one after it, which is 0. */
 static void every_bit_of_a_rows_last_words_counts(void **state)
 {
     static const struct dp_shard_block block = {FAR_AT, 1, 5, 5, 1, false};

@@ -58,7 +58,7 @@ static void pack_pictures(int zstd)
     assert_int_equal(dp_pack(&options, &result), DP_OK);
 }
 
-/* Of the blocks of some rows; behind the last one comes the first. Blocks of one sample are shared
+/* Of the blocks of some rows; after the last one comes the first. Blocks of one sample are shared
  * where all rows are. */
 static size_t room_of_rows(const struct dp_records *records, size_t first, size_t rows)
 {

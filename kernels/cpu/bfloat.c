@@ -42,29 +42,41 @@ DP_HOT static void relu_backward_part(void *arg, size_t begin, size_t end)
     }
 }
 
-DP_HOT static void add_part(void *arg, size_t begin, size_t end)
+DP_INLINE float sum_of(float a, float b, bool relu)
 {
-    const struct arrays *v = arg;
-    uint16_t *y = v->y;
-    const uint16_t *a = v->a, *b = v->b;
+    const float sum = a + b;
+
+    return relu ? dp_rectified(sum) : sum;
+}
+
+DP_INLINE void add_elements(const struct arrays *v, size_t begin, size_t end, bool relu)
+{
+    dp_bfloat_pair *y = (dp_bfloat_pair *)(v->y + begin);
+    const dp_bfloat_pair *a = (const dp_bfloat_pair *)(v->a + begin);
+    const dp_bfloat_pair *b = (const dp_bfloat_pair *)(v->b + begin);
 
     DP_INDEPENDENT
-    for (size_t i = begin; i < end; i++) {
-        y[i] = dp_bfloat_of(dp_of_bfloat(a[i]) + dp_of_bfloat(b[i]));
+    for (size_t i = 0; i < (end - begin) / 2; i++) {
+        float sums[2];
+        for (size_t h = 0; h < 2; h++) {
+            sums[h] = sum_of(dp_half_of(a[i], h), dp_half_of(b[i], h), relu);
+        }
+        y[i] = dp_bfloat_pair_of(sums);
     }
+    if ((end - begin) % 2 > 0) {
+        const float last = dp_of_bfloat(v->a[end - 1]);
+        v->y[end - 1] = dp_bfloat_of(sum_of(last, dp_of_bfloat(v->b[end - 1]), relu));
+    }
+}
+
+DP_HOT static void add_part(void *arg, size_t begin, size_t end)
+{
+    add_elements(arg, begin, end, false);
 }
 
 DP_HOT static void add_relu_part(void *arg, size_t begin, size_t end)
 {
-    const struct arrays *v = arg;
-    uint16_t *y = v->y;
-    const uint16_t *a = v->a, *b = v->b;
-
-    DP_INDEPENDENT
-    for (size_t i = begin; i < end; i++) {
-        const float sum = dp_of_bfloat(a[i]) + dp_of_bfloat(b[i]);
-        y[i] = dp_bfloat_of(sum < 0 ? 0 : sum);
-    }
+    add_elements(arg, begin, end, true);
 }
 
 dp_status dp_cpu_bfloat_relu_forward(struct dp_stream *s, void *y, const void *x, size_t count)

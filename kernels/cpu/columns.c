@@ -145,6 +145,19 @@ struct measuring {
 };
 
 /* Four rows at a time, so that sums are loaded and stored once for four rows. */
+DP_INLINE void add_four(float *restrict sum, float *restrict square, const float d[4])
+{
+    *sum += (d[0] + d[1]) + (d[2] + d[3]);
+    *square += (d[0] * d[0] + d[1] * d[1]) + (d[2] * d[2] + d[3] * d[3]);
+}
+
+DP_INLINE void add_one(float *restrict sum, float *restrict square, float d)
+{
+    *sum += d;
+    *square += d * d;
+}
+
+/* near, sum, square: [width] where loops over lanes have them. */
 DP_INLINE void add_moments(const void *x, const float *restrict near, float *restrict sum,
                            float *restrict square, size_t rows, size_t stride, size_t width,
                            bool narrow)
@@ -154,21 +167,35 @@ DP_INLINE void add_moments(const void *x, const float *restrict near, float *res
     for (; r + 4 <= rows; r += 4) {
         const void *a = dp_element(x, r * stride, narrow), *b = dp_element(a, stride, narrow);
         const void *c = dp_element(b, stride, narrow), *d = dp_element(c, stride, narrow);
-        for (size_t j = 0; j < width; j++) {
-            const float p = dp_number(a, j, narrow) - near[j];
-            const float q = dp_number(b, j, narrow) - near[j];
-            const float u = dp_number(c, j, narrow) - near[j];
-            const float v = dp_number(d, j, narrow) - near[j];
-            sum[j] += (p + q) + (u + v);
-            square[j] += (p * p + q * q) + (u * u + v * v);
+        DP_INDEPENDENT
+        for (size_t j = 0; j < width / dp_halves(narrow); j++) {
+            for (size_t h = 0; h < dp_halves(narrow); h++) {
+                const size_t k = j + h * DP_SPLIT;
+                const float away[] = {
+                    dp_lane(a, j, h, narrow) - near[k], dp_lane(b, j, h, narrow) - near[k],
+                    dp_lane(c, j, h, narrow) - near[k], dp_lane(d, j, h, narrow) - near[k]};
+                add_four(sum + k, square + k, away);
+            }
+        }
+        if (dp_has_last(width, narrow)) {
+            const size_t k = width / 2;
+            const float away[] = {dp_last_of(a, width) - near[k], dp_last_of(b, width) - near[k],
+                                  dp_last_of(c, width) - near[k], dp_last_of(d, width) - near[k]};
+            add_four(sum + k, square + k, away);
         }
     }
     for (; r < rows; r++) {
         const void *a = dp_element(x, r * stride, narrow);
-        for (size_t j = 0; j < width; j++) {
-            const float p = dp_number(a, j, narrow) - near[j];
-            sum[j] += p;
-            square[j] += p * p;
+        DP_INDEPENDENT
+        for (size_t j = 0; j < width / dp_halves(narrow); j++) {
+            for (size_t h = 0; h < dp_halves(narrow); h++) {
+                const size_t k = j + h * DP_SPLIT;
+                add_one(sum + k, square + k, dp_lane(a, j, h, narrow) - near[k]);
+            }
+        }
+        if (dp_has_last(width, narrow)) {
+            const size_t k = width / 2;
+            add_one(sum + k, square + k, dp_last_of(a, width) - near[k]);
         }
     }
 }
@@ -187,7 +214,14 @@ DP_HOT static void add_moments_bfloat(const void *x, const float *restrict near,
                                       float *restrict sum, float *restrict square, size_t rows,
                                       size_t stride, size_t width)
 {
-    add_moments(x, near, sum, square, rows, stride, width, true);
+    _Alignas(DP_MEM_ALIGN) float split[3][DP_TILE];
+
+    dp_columns_split(split[0], near, width);
+    dp_columns_split(split[1], sum, width);
+    dp_columns_split(split[2], square, width);
+    add_moments(x, split[0], split[1], split[2], rows, stride, width, true);
+    dp_columns_join(sum, split[1], width);
+    dp_columns_join(square, split[2], width);
 }
 
 /* Merges the block of `rows` rows at x into m. */
@@ -290,27 +324,51 @@ void dp_columns_moments(int threads, const struct dp_tile *tile, size_t before, 
 
 /* ---- column sums of a matrix: the gradient of a bias ---- */
 
+DP_INLINE float sum_eight(const float a[8])
+{
+    return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
+}
+
+DP_INLINE void add_eight_rows(const void *x, float *restrict sum, size_t stride, size_t width,
+                              bool narrow)
+{
+    DP_INDEPENDENT
+    for (size_t j = 0; j < width / dp_halves(narrow); j++) {
+        for (size_t h = 0; h < dp_halves(narrow); h++) {
+            float values[8];
+            for (size_t i = 0; i < 8; i++) {
+                values[i] = dp_lane(dp_element(x, i * stride, narrow), j, h, narrow);
+            }
+            sum[j + h * DP_SPLIT] += sum_eight(values);
+        }
+    }
+    if (dp_has_last(width, narrow)) {
+        float values[8];
+        for (size_t i = 0; i < 8; i++) {
+            values[i] = dp_last_of(dp_element(x, i * stride, narrow), width);
+        }
+        sum[width / 2] += sum_eight(values);
+    }
+}
+
 DP_INLINE void add_rows(const void *arg, float *restrict sum, size_t first, size_t rows,
                         size_t stride, size_t width, bool narrow)
 {
     size_t r = 0;
 
     for (; r + 8 <= rows; r += 8) {
-        const void *a = dp_element(arg, first + r * stride, narrow);
-        const void *b = dp_element(a, 4 * stride, narrow);
-        for (size_t j = 0; j < width; j++) {
-            const size_t k = j + stride, l = k + stride, n = l + stride;
-            const float p = (dp_number(a, j, narrow) + dp_number(a, k, narrow)) +
-                            (dp_number(a, l, narrow) + dp_number(a, n, narrow));
-            const float q = (dp_number(b, j, narrow) + dp_number(b, k, narrow)) +
-                            (dp_number(b, l, narrow) + dp_number(b, n, narrow));
-            sum[j] += p + q;
-        }
+        add_eight_rows(dp_element(arg, first + r * stride, narrow), sum, stride, width, narrow);
     }
     for (; r < rows; r++) {
         const void *a = dp_element(arg, first + r * stride, narrow);
-        for (size_t j = 0; j < width; j++) {
-            sum[j] += dp_number(a, j, narrow);
+        DP_INDEPENDENT
+        for (size_t j = 0; j < width / dp_halves(narrow); j++) {
+            for (size_t h = 0; h < dp_halves(narrow); h++) {
+                sum[j + h * DP_SPLIT] += dp_lane(a, j, h, narrow);
+            }
+        }
+        if (dp_has_last(width, narrow)) {
+            sum[width / 2] += dp_last_of(a, width);
         }
     }
 }
@@ -324,7 +382,11 @@ DP_HOT static void add_rows_float(const void *arg, float *const sums[2], size_t 
 DP_HOT static void add_rows_bfloat(const void *arg, float *const sums[2], size_t first, size_t rows,
                                    size_t stride, size_t width)
 {
-    add_rows(arg, sums[0], first, rows, stride, width, true);
+    _Alignas(DP_MEM_ALIGN) float split[DP_TILE];
+
+    dp_columns_split(split, sums[0], width);
+    add_rows(arg, split, first, rows, stride, width, true);
+    dp_columns_join(sums[0], split, width);
 }
 
 static void sum_rows(struct dp_stream *s, float *db, const struct dp_column_job *job, size_t rows,

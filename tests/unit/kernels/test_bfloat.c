@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "kernels/ref/window.h"
 
-enum { ODD = 40003, CHANNELS = 12, PLACES = 3001, ALL = CHANNELS * PLACES };
+enum { ODD = 40003, MOST_CHANNELS = 257 };
 
 /* One of each kind in a row, and random ones after them. */
 static uint16_t *numbers(const struct typed *t, size_t count, uint32_t seed)
@@ -40,6 +40,18 @@ static void check_pair(const struct pair *pair, size_t count)
     dp_free(pair->wide);
 }
 
+/* Which NaN a sum of two is, compilers choose: all are made the same one. */
+static void check_numbers(const struct pair *pair, size_t count)
+{
+    enum { INFINITE = 0x7f80, ANY_NAN = 0x7fc0 };
+
+    for (size_t i = 0; i < count; i++) {
+        pair->own[i] = (pair->own[i] & 0x7fff) > INFINITE ? ANY_NAN : pair->own[i];
+        pair->wide[i] = (pair->wide[i] & 0x7fff) > INFINITE ? ANY_NAN : pair->wide[i];
+    }
+    check_bits(pair->own, pair->wide, count);
+}
+
 static void each_bfloat_stream(void (*check)(const struct typed *t, struct dp_stream *s))
 {
     struct typed t;
@@ -64,14 +76,14 @@ static void check_each(const struct typed *t, struct dp_stream *s)
     OK(dp_cpu_bfloat_relu_backward(s, y.own, a, b, ODD));
     OK(dp_cpu_mixed_relu_backward(s, y.wide, a, b, ODD));
     check_bits(y.own, y.wide, ODD);
-    OK(dp_cpu_bfloat_accumulate(s, y.own, b, ODD));
-    OK(dp_cpu_mixed_accumulate(s, y.wide, b, ODD));
-    check_bits(y.own, y.wide, ODD);
     for (int act = DP_ACT_NONE; act <= DP_ACT_RELU; act++) {
         OK(dp_cpu_bfloat_add_forward(s, z.own, a, b, ODD, (enum dp_activation)act));
         OK(dp_cpu_mixed_add_forward(s, z.wide, a, b, ODD, (enum dp_activation)act));
-        check_bits(z.own, z.wide, ODD);
+        check_numbers(&z, ODD);
     }
+    OK(dp_cpu_bfloat_accumulate(s, y.own, b, ODD));
+    OK(dp_cpu_mixed_accumulate(s, y.wide, b, ODD));
+    check_numbers(&y, ODD);
     check_pair(&y, ODD);
     check_pair(&z, ODD);
     dp_free(a);
@@ -89,7 +101,7 @@ static void elements_have_the_bits_of_float32(void **state)
 static void check_sums(const struct typed *t, struct dp_stream *s)
 {
     uint16_t *x = random_halves(t, ODD, 3);
-    static const size_t widths[] = {1, 10, 64, 300};
+    static const size_t widths[] = {1, 5, 10, 64, 67, 300};
 
     for (size_t i = 0; i < DP_COUNT(widths); i++) {
         const size_t width = widths[i], rows = ODD / width;
@@ -111,39 +123,44 @@ static void sums_have_the_bits_of_float32(void **state)
 
 struct norm_arrays {
     uint16_t *x, *dy;
+    size_t all; /* elements of both */
     float *mean, *var, *gamma, *beta;
     struct dp_norm norm;
 };
 
-static void check_norm_forward(struct dp_stream *s, const struct norm_arrays *n)
+static void check_moments(struct dp_stream *s, const struct norm_arrays *n)
 {
-    double own[2 * CHANNELS] = {0}, wide[2 * CHANNELS] = {0};
-    struct pair y = pair_of(ALL);
+    double own[2 * MOST_CHANNELS] = {0}, wide[2 * MOST_CHANNELS] = {0};
 
-    for (size_t before = 0; before <= PLACES; before += PLACES) {
+    for (size_t before = 0; before <= n->norm.count; before += n->norm.count) {
         OK(dp_cpu_bfloat_norm_moments(s, own, before, n->x, &n->norm));
         OK(dp_cpu_mixed_norm_moments(s, wide, before, n->x, &n->norm));
         assert_memory_equal(own, wide, sizeof(own));
     }
+}
+
+static void check_norm_forward(struct dp_stream *s, const struct norm_arrays *n)
+{
+    struct pair y = pair_of(n->all);
+
     for (int adds = 0; adds <= 1; adds++) {
         const uint16_t *add = adds == 1 ? n->dy : NULL;
         OK(dp_cpu_bfloat_norm_apply(s, y.own, n->x, add, n->mean, n->var, n->gamma, n->beta,
                                     &n->norm));
         OK(dp_cpu_mixed_norm_apply(s, y.wide, n->x, add, n->mean, n->var, n->gamma, n->beta,
                                    &n->norm));
-        check_bits(y.own, y.wide, ALL);
-        memcpy(y.own, n->x, ALL * sizeof(*y.own));
+        check_numbers(&y, n->all);
+        memcpy(y.own, n->x, n->all * sizeof(*y.own));
         OK(dp_cpu_bfloat_norm_apply(s, y.own, y.own, add, n->mean, n->var, n->gamma, n->beta,
                                     &n->norm));
-        check_bits(y.own, y.wide, ALL);
+        check_numbers(&y, n->all);
     }
-    check_pair(&y, ALL);
+    check_pair(&y, n->all);
 }
 
-static void check_norm_backward(struct dp_stream *s, const struct norm_arrays *n)
+static void check_norm_sums(struct dp_stream *s, const struct norm_arrays *n)
 {
-    double own[2 * CHANNELS] = {0}, wide[2 * CHANNELS] = {0};
-    struct pair dx = pair_of(ALL);
+    double own[2 * MOST_CHANNELS] = {0}, wide[2 * MOST_CHANNELS] = {0};
 
     for (int keep = 0; keep <= 1; keep++) {
         OK(dp_cpu_bfloat_norm_backward_sums(s, own, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
@@ -152,38 +169,99 @@ static void check_norm_backward(struct dp_stream *s, const struct norm_arrays *n
                                            &n->norm, (float)keep));
         assert_memory_equal(own, wide, sizeof(own));
     }
-    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
-                                         own, 2.0 * PLACES, &n->norm));
-    OK(dp_cpu_mixed_norm_backward_apply(s, dx.wide, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
-                                        own, 2.0 * PLACES, &n->norm));
-    check_bits(dx.own, dx.wide, ALL);
-    memcpy(dx.own, n->dy, ALL * sizeof(*dx.own));
-    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, dx.own, n->x, n->mean, n->var, n->gamma,
-                                         n->beta, own, 2.0 * PLACES, &n->norm));
-    check_pair(&dx, ALL);
 }
 
+static void check_norm_backward(struct dp_stream *s, const struct norm_arrays *n)
+{
+    const double count = (double)n->norm.count;
+    struct pair dx = pair_of(n->all);
+    double sums[2 * MOST_CHANNELS];
+
+    for (size_t c = 0; c < DP_COUNT(sums); c++) {
+        sums[c] = count * ((double)n->beta[c % n->norm.channels] - 0.25);
+    }
+    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                         sums, 2 * count, &n->norm));
+    OK(dp_cpu_mixed_norm_backward_apply(s, dx.wide, n->dy, n->x, n->mean, n->var, n->gamma, n->beta,
+                                        sums, 2 * count, &n->norm));
+    check_numbers(&dx, n->all);
+    memcpy(dx.own, n->dy, n->all * sizeof(*dx.own));
+    OK(dp_cpu_bfloat_norm_backward_apply(s, dx.own, dx.own, n->x, n->mean, n->var, n->gamma,
+                                         n->beta, sums, 2 * count, &n->norm));
+    check_numbers(&dx, n->all);
+    check_pair(&dx, n->all);
+}
+
+static struct norm_arrays norm_arrays_of(const struct typed *t, size_t places, size_t channels)
+{
+    return (struct norm_arrays){
+        .x = random_halves(t, places * channels, 5),
+        .dy = random_halves(t, places * channels, 6),
+        .all = places * channels,
+        .mean = uniform(channels, 7, -1, 1),
+        .var = uniform(channels, 8, 0.5f, 2),
+        .gamma = uniform(channels, 9, -1, 1),
+        .beta = uniform(channels, 10, -1, 1),
+        .norm = {.count = places, .channels = channels, .eps = 1e-5f},
+    };
+}
+
+static void free_norm_arrays(struct norm_arrays *n)
+{
+    dp_free(n->x);
+    dp_free(n->dy);
+    dp_free(n->mean);
+    dp_free(n->var);
+    dp_free(n->gamma);
+    dp_free(n->beta);
+}
+
+/* Rows side by side: 128, 42, 25 (an odd width) and 10 of them; one row of an odd width; two
+ * tiles, of which one is a single column. */
 static void check_norm(const struct typed *t, struct dp_stream *s)
 {
-    struct norm_arrays n = {.x = random_halves(t, ALL, 5),
-                            .dy = random_halves(t, ALL, 6),
-                            .mean = uniform(CHANNELS, 7, -1, 1),
-                            .var = uniform(CHANNELS, 8, 0.5f, 2),
-                            .gamma = uniform(CHANNELS, 9, -1, 1),
-                            .beta = uniform(CHANNELS, 10, -1, 1),
-                            .norm = {.count = PLACES, .channels = CHANNELS, .eps = 1e-5f}};
+    static const size_t sizes[][2] = {{7001, 1},  {2003, 3}, {1201, 5},
+                                      {3001, 12}, {607, 67}, {203, MOST_CHANNELS}};
 
+    for (size_t i = 0; i < DP_COUNT(sizes); i++) {
+        struct norm_arrays n = norm_arrays_of(t, sizes[i][0], sizes[i][1]);
+        for (int act = DP_ACT_NONE; act <= DP_ACT_RELU; act++) {
+            n.norm.act = (enum dp_activation)act;
+            check_moments(s, &n);
+            check_norm_forward(s, &n);
+            check_norm_sums(s, &n);
+            check_norm_backward(s, &n);
+        }
+        free_norm_arrays(&n);
+    }
+}
+
+/* Of every kind of number, and factors that are a NaN whose bits are all set: a carry must not make
+ * a number of it. */
+static void check_norm_of_kinds(const struct typed *t, struct dp_stream *s)
+{
+    struct norm_arrays n = norm_arrays_of(t, 3001, 5);
+    const uint32_t all_bits = 0x7fffffff;
+
+    dp_free(n.x);
+    dp_free(n.dy);
+    n.x = numbers(t, n.all, 1);
+    n.dy = numbers(t, n.all, 2);
+    memcpy(&n.mean[1], &all_bits, sizeof(all_bits));
+    memcpy(&n.gamma[2], &all_bits, sizeof(all_bits));
+    memcpy(&n.beta[3], &all_bits, sizeof(all_bits));
     for (int act = DP_ACT_NONE; act <= DP_ACT_RELU; act++) {
         n.norm.act = (enum dp_activation)act;
         check_norm_forward(s, &n);
         check_norm_backward(s, &n);
     }
-    dp_free(n.x);
-    dp_free(n.dy);
-    dp_free(n.mean);
-    dp_free(n.var);
-    dp_free(n.gamma);
-    dp_free(n.beta);
+    free_norm_arrays(&n);
+}
+
+static void batch_norm_of_every_kind_of_number(void **state)
+{
+    (void)state;
+    each_bfloat_stream(check_norm_of_kinds);
 }
 
 static void batch_norm_has_the_bits_of_float32(void **state)
@@ -289,6 +367,7 @@ int main(void)
         cmocka_unit_test(elements_have_the_bits_of_float32),
         cmocka_unit_test(sums_have_the_bits_of_float32),
         cmocka_unit_test(batch_norm_has_the_bits_of_float32),
+        cmocka_unit_test(batch_norm_of_every_kind_of_number),
         cmocka_unit_test(pools_have_the_bits_of_float32),
         cmocka_unit_test(the_gradient_of_a_maximum_needs_what_forward_kept),
     };

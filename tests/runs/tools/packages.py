@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import ROOT, same
+from harness import ROOT, check, same
 
 # $STATE holds the folder `lists` once there are lists, and a file for each installed package.
 PROGRAMS = {
@@ -99,6 +99,18 @@ def case_a_build_folder_of_somebody_else_is_one_line_and_left_alone():
              (74, "", f"test: cannot write {folder}: copy the repository into a folder of your "
               "own\n"), f"what comes of {folder}")
     check_said(cache.read_text(), "of another source folder")
+
+
+def case_quickstart_takes_no_arguments_and_explains_itself():
+    alone = harness.scratch / "launch/quickstart"  # without what it would install and build with
+    alone.parent.mkdir()
+    alone.write_bytes((ROOT / "launch/quickstart").read_bytes())
+    for word, code in (("--help", 0), ("-h", 0), ("--hlep", 64)):
+        done = subprocess.run(["bash", str(alone), word], capture_output=True, text=True,
+                              timeout=60, check=False)
+        text = done.stdout + done.stderr
+        same(done.returncode, code, f"exit code of {word}: {text}")
+        check(("no arguments, and found '--hlep'" if code else "usage: ") in text, text)
 
 
 def check_said(text, line):

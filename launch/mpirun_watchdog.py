@@ -53,6 +53,8 @@ UNKNOWN_CAUSE = 3
 BEGUN, DONE, HOST_GONE = 0, 255, 76  # two bytes in the pipe; an exit code
 NOT_BACK = (b"launch/mpirun: warning: the job has done all, but mpirun does not end: is a host's"
             b" network cut? It was killed\n")
+NOT_STARTED = (1, 131, 132, 133, 134)  # Open MPI's exit codes where the program cannot be
+ELSEWHERE = ("app", "wd", "wdir", "path", "prefix", "am", "tune")  # so that we cannot know
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 FATAL = (4, 6, 7, 8, 9, 11, 15)  # exit codes of MPICH's mpirun that are signals, not a rank's code
 RULE = b"-" * 74 + b"\n"  # before and after what PRRTE prints
@@ -183,6 +185,22 @@ def start(words, mask, name, error):
     return pid
 
 
+def lacks_program(words, code):
+    """A line about it, where Open MPI 4 has ended so since it was given no program: with
+    orte_execute_quiet it says nothing itself. None: a word may be one, or the code is another."""
+    if code not in NOT_STARTED or any(word.lstrip("-") in ELSEWHERE for word in words):
+        return None
+    words = [word for word in words if not word.startswith("-") and not word.isdecimal()]
+    for word in words:
+        for folder in [""] if "/" in word else os.get_exec_path():
+            path = os.path.join(folder, word)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return None
+    found = f"none of these is a program here: {' '.join(words)}" if words else "it got no program"
+    return (f"launch/mpirun: error: {found}; give one, as in launch/mpirun -np 2 build/ddp_train"
+            " model.cfg\n")
+
+
 def ranks_of(parent, hydra):
     """The process ids of this host's ranks that still run: children of mpirun or, with MPICH, of a
     process that it has started for them. What starts those of another host is not looked below."""
@@ -290,6 +308,11 @@ def main():
     code = wait_for(pid, hydra, pipe, grace(words))
     if quiet:
         copier.join(1)
+    lacks = None if hydra or prrte else lacks_program(words, code)
+    if lacks is not None:
+        with contextlib.suppress(OSError):
+            os.write(2, lacks.encode(errors="surrogateescape"))
+        return 127
     return 128 + code if hydra and code in FATAL else code
 
 

@@ -95,6 +95,18 @@ def case_what_goes_in_and_comes_out_is_mpiruns():
     same((done.returncode, done.stdout), (7, "to rank 0\n"), "exit code and output")
 
 
+def case_a_program_that_is_not_there_is_one_line():
+    for words, told in ((["gone"], "none of these is a program here: gone; "),
+                        (["./gone", "a.cfg"], "none of these is a program here: ./gone a.cfg; "),
+                        ([], "it got no program; "), (["false"], None)):
+        done = subprocess.run([MPIRUN, "-np", "2", *words], capture_output=True, text=True,
+                              timeout=harness.PATIENCE, check=False)
+        same(done.returncode, 127 if told else 1, f"exit code of {words}: {done.stderr}")
+        last = done.stderr.splitlines()[-1] if done.stderr else ""
+        check(last.startswith(f"launch/mpirun: error: {told}") if told else not last,
+              f"{words}: {done.stderr}")
+
+
 def case_keys_of_the_terminal_reach_mpirun_once():
     terminal = Terminal()
     terminal.press(b"\x03")

@@ -21,12 +21,12 @@
 
 enum { TENSORS = 3, RANKS_MAX = 8, FASTER_NS = -500000 };
 
-/* 64, 4096 and 256 K elements, in buckets of their own. */
+/* 64, 4096 and 64 K elements, in buckets of their own. */
 static const struct dp_tensor tensors[TENSORS] = {
     {.name = "a", .begin = 0},
-    {.name = "b", .begin = 262144, .count = 4096, .shape = {64, 64}, .dims = 2},
-    {.name = "c", .begin = 266240}};
-enum { TRAINED = 266304, TOTAL = TRAINED + DP_BLOCK };
+    {.name = "b", .begin = 65536, .count = 4096, .shape = {64, 64}, .dims = 2},
+    {.name = "c", .begin = 69632}};
+enum { TRAINED = 69696, TOTAL = TRAINED + DP_BLOCK };
 
 static const int two_nodes[] = {0, 0, 1, 1}, four_nodes[] = {0, 1, 2, 3}, odd_nodes[] = {0, 0, 1};
 
@@ -296,7 +296,7 @@ static void a_slow_strategy_is_not_chosen_and_drops_out(void **state)
 
     assert_string_not_equal(r.strategy, "planted");
     assert_true(plant.turns[0] > 0);
-    assert_true(plant.largest < 262144 * sizeof(float)); /* never saw the largest bucket */
+    assert_true(plant.largest < 65536 * sizeof(float)); /* never saw the largest bucket */
 }
 
 static void the_fastest_strategy_is_chosen(void **state)
@@ -306,7 +306,7 @@ static void the_fastest_strategy_is_chosen(void **state)
     const struct dp_strategy_autotune_result r = hold(4, four_nodes, (struct arena){0});
 
     assert_string_equal(r.strategy, "planted");
-    assert_int_equal(plant.largest, 262144 * sizeof(float)); /* each size has had its turn */
+    assert_int_equal(plant.largest, 65536 * sizeof(float)); /* each size has had its turn */
 }
 
 /* On unequal nodes only direct keeps the order; this strategy is direct, but claims no order. */
@@ -316,10 +316,10 @@ static void a_strategy_that_is_slow_with_large_buckets_is_not_chosen(void **stat
 
     (void)state;
     plant.more_ns = 100000000;
-    plant.more_bytes = 262144 * sizeof(float);
+    plant.more_bytes = 65536 * sizeof(float);
     plant.ordered = true;
     assert_string_equal(hold(3, odd_nodes, arena).strategy, "direct");
-    assert_int_equal(plant.largest, 262144 * sizeof(float));
+    assert_int_equal(plant.largest, 65536 * sizeof(float));
 }
 
 /* The tail alone is summed plainly: what a strategy would make of buckets does not count. */

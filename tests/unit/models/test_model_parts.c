@@ -8,6 +8,7 @@
 #include "tests/support/arrays.h"
 #include "tests/support/models/shape_cases.h"
 #include "tests/support/models/small_model.h"
+#include "tests/support/share_of_cases.h"
 
 enum { ROWS = 3 * DP_TILE_ROWS_MIN - 1 };
 
@@ -74,7 +75,9 @@ static void any_number_of_parts_gives_the_bits_of_one(void **state)
     for (size_t i = 0; i < shape_case_count; i++) {
         struct small_model small = small_model_create(shape_cases[i].input, shape_cases[i].layers);
         for (size_t k = 0; k < DP_COUNT(all); k++) { /* each with another one from case to case */
-            compare_parts(&small, all[k], tiles[(i + k) % DP_COUNT(tiles)]);
+            if (in_share(i + k)) {
+                compare_parts(&small, all[k], tiles[(i + k) % DP_COUNT(tiles)]);
+            }
         }
         small_model_destroy(&small);
     }

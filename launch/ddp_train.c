@@ -38,20 +38,32 @@ static void on_save_signal(int number, siginfo_t *info, void *context)
     dp_stop_request_save(&stop);
 }
 
+static enum dp_stop_cause cause_of(int number)
+{
+    switch (number) {
+    case SIGTERM:
+        return DP_STOP_TERM;
+    case SIGINT:
+        return DP_STOP_INT;
+    case SIGHUP:
+        return DP_STOP_HUP;
+    default:
+        return DP_STOP_USR1;
+    }
+}
+
 static void on_stop_signal(int number, siginfo_t *info, void *context)
 {
     const int saved = errno;
     (void)context;
 
-    if (number != SIGUSR1) { /* a second request ends the process at once */
+    if (number == SIGTERM || number == SIGINT) { /* a second request ends the process at once */
         (void)signal(SIGTERM, SIG_DFL);
         (void)signal(SIGINT, SIG_DFL);
         atomic_store(&sender, info->si_pid);
         atomic_store(&ends, true);
     }
-    dp_stop_request(&stop, number == SIGUSR1   ? DP_STOP_USR1
-                           : number == SIGTERM ? DP_STOP_TERM
-                                               : DP_STOP_INT);
+    dp_stop_request(&stop, cause_of(number));
     errno = saved;
 }
 
@@ -73,6 +85,7 @@ static const struct {
 } handled[] = {{SIGUSR1, on_stop_signal},
                {SIGTERM, on_stop_signal},
                {SIGINT, on_stop_signal},
+               {SIGHUP, on_stop_signal}, /* the terminal is gone, or ssh */
                {SIGUSR2, on_save_signal}};
 enum { HANDLED_COUNT = sizeof(handled) / sizeof(handled[0]) };
 

@@ -19,6 +19,7 @@
     X(USR1, "SIGUSR1")                                     \
     X(TERM, "SIGTERM")                                     \
     X(INT, "SIGINT")                                       \
+    X(HUP, "SIGHUP")                                       \
     X(PIPE, "its output has no reader any more (SIGPIPE)") \
     X(TIME, "--max-time is over")                          \
     X(WRITE, "metrics.jsonl cannot be written")

@@ -23,7 +23,7 @@ def catches(pid, number):
     return bool(int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (number - 1) & 1)
 
 
-HANDLED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+HANDLED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def threads_that_take(pid, number):
@@ -77,7 +77,7 @@ def case_a_signal_to_mpirun_stops_all_ranks():
 
 def case_a_signal_to_one_rank_stops_all_after_the_same_step():
     cfg = small_cfg()
-    for number, rank, strategy in ((signal.SIGUSR1, 0, "auto"), (signal.SIGUSR1, 1, "ring"),
+    for number, rank, strategy in ((signal.SIGUSR1, 0, "auto"), (signal.SIGHUP, 1, "ring"),
                                    (signal.SIGTERM, 0, "mpi"), (signal.SIGTERM, 2, "shm")):
         name = signal.Signals(number).name
         started, out = begin(cfg, *NO_EVALUATION, "--set", f"comm.strategy={strategy}", ranks=3,

@@ -49,17 +49,22 @@ class Run:
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path}: no folder of a run")
         summary, self.config = self._text("run.json"), self._text("config.yaml")
-        self.summary = None if summary is None else json.loads(summary)
-        self.lines = []
-        for line in (self._text("metrics.jsonl") or "").splitlines(keepends=True):
-            if line.endswith("\n"):
-                self.lines.append(json.loads(line))
+        self.summary = None if summary is None else self._json(summary, "run.json")
+        *lines, _ = (self._text("metrics.jsonl") or "").split("\n")
+        self.lines = [self._json(line, f"metrics.jsonl:{number}")
+                      for number, line in enumerate(lines, 1)]
 
     def _text(self, name):
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            return (self.path / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
+
+    def _json(self, text, name):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"{self.path / name}: is damaged: {error}") from None
 
     def of(self, kind):
         """The lines of one type: "start", "step", "eval" ..."""

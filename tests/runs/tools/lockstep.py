@@ -1,6 +1,10 @@
 """A program with a training, a source of data and a layer of its own, over runtime/lockstep.h:
 alone and on real ranks.
 """
+import os
+import subprocess
+import sys
+
 import harness
 from harness import check, same, safetensors, train, train_well
 
@@ -33,6 +37,19 @@ def case_with_lanes_one_process_and_two_ranks_have_the_same_bits():
     train_well("both", 5, "train.lanes=2", ranks=2)
     train_well("both", 12, "train.lanes=2")
     check(state("one", 12) == state("both", 12), "other bits from two ranks to one")
+
+
+def case_python_names_the_line_that_is_damaged():
+    folder, path = harness.scratch / "torn", harness.ROOT / "launch/python"
+    folder.mkdir()
+    ask = "import lockstep, sys; print(len(lockstep.read_run(sys.argv[1]).lines))"
+    for text, code, told in ((b'{"type":"step"}\n{"ty', 0, "1\n"),
+                             (b'{"type":"step"}\n\xff{\n', 1, "metrics.jsonl:2: is damaged: ")):
+        (folder / "metrics.jsonl").write_bytes(text)
+        done = subprocess.run([sys.executable, "-c", ask, folder], capture_output=True, text=True,
+                              env=dict(os.environ, PYTHONPATH=str(path)), check=False)
+        same(done.returncode, code, f"the exit code of\n{done.stderr}\n")
+        check(told in (done.stderr if code else done.stdout), f"no {told!r} in {done}")
 
 
 def case_a_mistake_is_one_line_on_any_number_of_ranks():

@@ -28,7 +28,7 @@ size_t dp_conv_amx_bytes(const struct dp_conv_call *call, int threads);
 /* Computes on `threads` threads. */
 void dp_conv_amx(const struct dp_conv_call *call, int threads);
 
-/* Of these, the gradient of weights: conv_gradient_amx.c. */
+/* Of these, the gradient of weights: conv_gradient_amx.c. Only where dp_conv_amx_can(). */
 size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads);
 void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads);
 

@@ -300,17 +300,4 @@ void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads)
     }
 }
 
-#else
-
-size_t dp_conv_gradient_amx_bytes(const struct dp_conv_call *call, int threads)
-{
-    (void)call, (void)threads;
-    return 0;
-}
-
-void dp_conv_gradient_amx(const struct dp_conv_call *call, int threads)
-{
-    (void)call, (void)threads;
-}
-
 #endif

@@ -176,7 +176,7 @@ def case_one_rank_whose_memory_cannot_be_offered_is_a_reason_for_all():
     for number, (rank, lacking, cfg) in enumerate(cases):
         out = harness.scratch / f"out{number}"
         result = train_with_one_that_differs(rank, {"DP_HOST_LACKS": lacking}, cfg,
-                                             *flags("auto"), "--steps", 3, "--out", out, ranks=2,
+                                             *flags("auto"), "--steps", 1, "--out", out, ranks=2,
                                              env=gpus(1))
         same(result.code, 0, f"exit code\n{result}")
         same(run_json(out)["strategy"], "staged:over=shm", "what auto takes")

@@ -285,7 +285,7 @@ if(Python3_FOUND)
   list(TRANSFORM runs REPLACE ".*/(.*)[.]py$" "\\1")
   set(run_cases ${Python3_EXECUTABLE} -B tests/runs/run.py ${PROJECT_BINARY_DIR})
   if(DP_CUDA STREQUAL "host")
-    dp_check(runs_gpu_memory_cuda unit 120 ${run_cases} gpu_memory)
+    dp_check(runs_gpu_memory_cuda unit ${dp_patience} ${run_cases} gpu_memory)
     add_dependencies(cuda_tests ddp_train)
   endif()
   list(REMOVE_ITEM runs gpu_memory) # elsewhere nothing in it can run

@@ -23,12 +23,15 @@ def case_a_thread_without_a_processor_is_told_from_one_that_waits_or_runs():
         marked.tasks_of = find
     environment = {**os.environ, marked.MARK: mark}
     for loop in ("import time; time.sleep(60)", "while True: pass"):
-        process = subprocess.Popen([sys.executable, "-c", loop], env=environment)
+        process = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{loop}"],
+                                   env=environment, stdout=subprocess.PIPE)
         try:
+            process.stdout.readline()  # before it the kernel may not show the environment yet
             check(str(process.pid) in marked.tasks_of(mark), "a process is not found")
         finally:
             process.kill()
             process.wait()
+            process.stdout.close()
 
 
 def case_a_command_without_a_processor_is_waited_for():

@@ -310,24 +310,23 @@ else()
           "no Python 3: the tests of whole runs, and those of labels lint and tidy, are left out")
 endif()
 
-# Only the plain build analyses sources and looks after the other ones: one of each lock at a time,
-# the longest first, on the cores that tests of whole runs leave. Builds for GPUs have a lock of
-# their own: all in one row would take longer than the rest, and leave a core idle in the end.
-function(dp_heavy_check name label lock cost)
+# Only the plain build analyses sources and looks after the other ones: one of each kind at a time,
+# the longest first, on the cores that tests of whole runs leave. Two rows of sanitizers at once
+# would end earlier, but whole runs beside them then waited in vain.
+function(dp_heavy_check name label cost)
   dp_check(${name} ${label} 1800 nice -n 10 ${ARGN})
-  set_tests_properties(${name} PROPERTIES PROCESSORS 2 RESOURCE_LOCK ${lock} COST ${cost})
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2 RESOURCE_LOCK ${label} COST ${cost})
 endfunction()
 
 if(NOT DP_SANITIZE)
-  set(dp_sanitize ${PROJECT_SOURCE_DIR}/tests/sanitize)
-  dp_heavy_check(cuda_host sanitize cuda 1006 ${dp_sanitize} cuda-host)
-  dp_heavy_check(asan sanitize sanitize 1005 ${dp_sanitize} asan)
-  dp_heavy_check(tsan sanitize sanitize 1004 ${dp_sanitize} tsan)
-  dp_heavy_check(fuzz sanitize sanitize 1003 ${dp_sanitize} fuzz)
-  dp_heavy_check(cuda sanitize cuda 1002 ${dp_sanitize} cuda)
+  dp_heavy_check(cuda_host sanitize 1006 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda-host)
+  dp_heavy_check(asan sanitize 1005 ${PROJECT_SOURCE_DIR}/tests/sanitize asan)
+  dp_heavy_check(tsan sanitize 1004 ${PROJECT_SOURCE_DIR}/tests/sanitize tsan)
+  dp_heavy_check(fuzz sanitize 1003 ${PROJECT_SOURCE_DIR}/tests/sanitize fuzz)
+  dp_heavy_check(cuda sanitize 1002 ${PROJECT_SOURCE_DIR}/tests/sanitize cuda)
   if(Python3_FOUND)
-    dp_heavy_check(tidy tidy tidy 1001 ${Python3_EXECUTABLE} tests/analyse.py tidy
+    dp_heavy_check(tidy tidy 1001 ${Python3_EXECUTABLE} tests/analyse.py tidy
                    ${PROJECT_BINARY_DIR})
-    dp_heavy_check(cppcheck tidy tidy 1000 ${Python3_EXECUTABLE} tests/analyse.py cppcheck)
+    dp_heavy_check(cppcheck tidy 1000 ${Python3_EXECUTABLE} tests/analyse.py cppcheck)
   endif()
 endif()
